@@ -1,1 +1,1 @@
-"""The control plane. `main` starts it, `server` puts the parts together; each domain is a folder of the same files."""
+"""The control plane. `main` starts it, `server` assembles it; each domain is a folder with the same file names."""

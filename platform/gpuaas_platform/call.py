@@ -1,6 +1,6 @@
-"""One call of the API, as the domains see it: the caller, the parameters, and the process-wide parts they may use.
+"""One API call, as a domain's use case gets it: the caller, the parameters, and the shared parts of the process.
 
-`edge` makes a `Call` per request and passes it to the use case that a domain bound to the endpoint in its `Routes`.
+`edge` makes one `Call` per request and passes it to the use case that a domain bound to the endpoint in its `Routes`.
 """
 
 import datetime
@@ -33,13 +33,13 @@ QueryT = TypeVar("QueryT", bound=Query, covariant=True, default=Any)
 
 @dataclass(frozen=True)
 class Site:
-    """The parts of this process, built once in `server`."""
+    """The shared parts of this process: settings, store, keys, clock and so on. `server` builds them once."""
 
     settings: Settings
     database: db.Database
     refusals: db.Database
-    """The same store, for audit rows of refusals: a dry run gets a `database` that keeps nothing, and its refusals are
-    recorded all the same."""
+    """The same store, for audit rows of refusals. In a dry run, `database` rolls every write back, but refusals must
+    still be recorded."""
     hub: hub.Hub
     keys: keys.Keys
     clock: clock.Clock
@@ -48,14 +48,14 @@ class Site:
     opened_at: datetime.datetime
     """When this process started."""
     ca_pem: str = ""
-    """Certificate authority of the TLS listener; empty when the server listens on loopback only."""
+    """Certificate of the TLS authority in PEM form."""
     ca_sha256: str = ""
     reactions: Reactions = field(default_factory=Reactions)
-    """What domains do about facts of domains below them."""
+    """Functions that a domain runs when a domain below it publishes a fact. See `kit.reactions`."""
     openid: Provider | None = None
-    """The identity provider people can sign in through, if one is configured."""
+    """The identity provider that users can sign in through; None if none is configured."""
     attempts: Attempts = field(default_factory=Attempts)
-    """Recent failed sign-ins."""
+    """Counts recent failed sign-ins, to limit password guessing."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,13 @@ class Caller:
     name: str = ""
     bindings: tuple[Binding, ...] = ()
     session_id: str = ""
-    """Identifies the token of this call; it cannot be used to sign in."""
+    """Public id of the token that this call carries. It is not a secret: it cannot be used to sign in."""
     session_expires_at: datetime.datetime | None = None
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """The origin of a change, stored in every event and audit row. A struct, like `Call`: each request makes one,
-    and a frozen dataclass costs several times as much."""
+    """The origin of a change, stored in every event and audit row. It is a struct, like `Call`, because each request
+    makes one and a frozen dataclass takes several times as long to create."""
 
     caller: Caller
     correlation_id: str
@@ -83,7 +83,7 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 class Owned(Protocol):
-    """What belongs to a project or, with an empty `project_id`, to an organisation."""
+    """An object that belongs to a project or, if its `project_id` is empty, to an organisation."""
 
     @property
     def org_id(self) -> str: ...
@@ -94,7 +94,7 @@ class Owned(Protocol):
 
 @dataclass(frozen=True)
 class Owner:
-    """The owner of what has no document of its own; without a project the organisation, without both the platform."""
+    """The owner of an event or audit row: the project; if that is empty the organisation; if both are, the platform."""
 
     org_id: str = ""
     project_id: str = ""
@@ -104,7 +104,7 @@ PLATFORM = Owner()
 
 
 class Call(msgspec.Struct, Generic[PathT, QueryT], frozen=True):
-    """`Call[InstancePath, PageQuery]` has the parameters of one endpoint; plain `Call` fits every endpoint."""
+    """One API call. `Call[InstancePath, PageQuery]` types the parameters of an endpoint; `Call` fits every endpoint."""
 
     site: Site
     origin: Origin
@@ -112,15 +112,15 @@ class Call(msgspec.Struct, Generic[PathT, QueryT], frozen=True):
     query: QueryT
     project: Project | None
     is_gone: Callable[[], Awaitable[bool]]
-    """Return whether the caller closed the connection; a long poll asks before it hands something out."""
+    """Return whether the caller closed the connection. A long poll checks this before it hands out work."""
     admit_again: Callable[[], Awaitable[None]]
-    """Raise if the caller may no longer make this call; a use case that waited asks before it changes anything."""
+    """Raise if the caller may no longer make this call. A use case that waited calls it before it changes anything."""
     header: Callable[[bytes], str]
-    """Return a header by its lower-case name; empty when it was not sent."""
+    """Return the value of a request header by its lower-case name; empty if the header was not sent."""
     dry_run: bool
-    """Writes are rolled back; effects outside the store that cannot be undone must not happen."""
+    """If true, writes are rolled back; the use case must not do anything outside the store that cannot be undone."""
     details: dict[str, object] = msgspec.field(default_factory=dict)
-    """What the audit row of a write contains beside the ids. Never a secret."""
+    """Fields that the audit row of a write gets in addition to the ids. Must not contain a secret."""
 
     @property
     def caller(self) -> Caller:
@@ -128,7 +128,7 @@ class Call(msgspec.Struct, Generic[PathT, QueryT], frozen=True):
 
     @property
     def peer(self) -> str:
-        """Address the request came from."""
+        """The address that the request came from."""
         return self.origin.peer
 
     @property
@@ -137,7 +137,7 @@ class Call(msgspec.Struct, Generic[PathT, QueryT], frozen=True):
 
     @property
     def owner(self) -> Owned:
-        """The project of the route, else its organisation, else the platform."""
+        """Return the project that the route names, else its organisation, else the platform."""
         if self.project is not None:
             return self.project
         return Owner(self.path.org_id) if isinstance(self.path, OrgPath) else PLATFORM
@@ -153,30 +153,30 @@ def system_origin(now: datetime.datetime, correlation_id: str = "") -> Origin:
 
 
 class CutOff(Exception):
-    """The stream cannot be completed: the connection is cut, so that no client takes the part for the whole."""
+    """The stream cannot be completed. The connection is closed without an end, so that the client sees the failure."""
 
 
 class Source(Protocol):
     """An open stream, as the edge sees it."""
 
     async def next(self) -> bytes:
-        """Return the next bytes to send; none when the stream is over. May raise `CutOff`."""
+        """Return the next bytes to send; empty bytes when the stream has ended. May raise `CutOff`."""
 
     def end(self) -> None:
-        """Make `next` return that the stream is over."""
+        """End the stream: `next` then returns empty bytes."""
 
     def close(self) -> None:
-        """Release what the stream holds; nothing is read from it any more."""
+        """Release the resources of the stream. `next` is not called afterwards."""
 
 
 Kind = Literal["read", "write", "flow", "stream"]
 Step = Callable[..., Awaitable[object]]
-"""A use case, or a part of one, whose types were checked when it was bound."""
+"""A use case or a step of it. Its parameters are untyped here: a method of `Routes` checked them when it was bound."""
 
 
 @dataclass(frozen=True)
 class Handler:
-    """What serves one endpoint."""
+    """The functions that serve one endpoint: the use case `run` and its optional steps. See `Routes.write`."""
 
     endpoint: AnyEndpoint
     kind: Kind
@@ -188,12 +188,12 @@ class Handler:
 
 @dataclass
 class Routes:
-    """The handlers of one domain: use cases bound to endpoints.
+    """The handlers of one domain. Each method binds a use case of one kind to an endpoint:
 
     - `read` gets a reader: `(reader, call) -> answer`.
     - `write` gets one transaction: `(tx, call, body) -> answer`.
-    - `flow` makes its own transactions, because it waits: `(call, body) -> answer`.
-    - `stream` opens a source: `(call) -> source`; what it raises is answered before the first byte.
+    - `flow` opens its own transactions, because it also waits for other things: `(call, body) -> answer`.
+    - `stream` opens a source: `(call) -> source`. An error that it raises becomes a normal error response.
     """
 
     handlers: list[Handler] = field(default_factory=list)
@@ -252,12 +252,12 @@ class Routes:
         prepare: Step | None = None,
         settle: Step | None = None,
     ) -> None:
-        """Bind a write. Each step is optional:
+        """Bind a write use case. These steps are optional:
 
-        - `authorise` checks more than the endpoint's permission, for each request and each replay; the transaction
-          gets what it returns instead of the body.
-        - `prepare` does slow work before the transaction, which gets what it returns; a replay skips it.
-        - `settle` does slow work after the commit, or after a dry run's roll-back, and returns the final answer.
+        - `authorise` checks more than the endpoint's permission, for each request and each replay. The use case gets
+          its return value instead of the body.
+        - `prepare` does slow work before the transaction. The use case gets its return value. A replay skips it.
+        - `settle` does slow work after the commit (in a dry run: after the roll-back) and returns the final answer.
         """
         self.handlers.append(Handler(endpoint, "write", use_case, authorise, prepare, settle))
 
@@ -268,7 +268,7 @@ class Routes:
         *,
         prepare: Callable[[Call[PathParams, QueryParams], AsyncIterator[bytes]], Awaitable[Prepared]],
     ) -> None:
-        """Bind a write whose body is raw: `prepare` reads it as it arrives, before the transaction."""
+        """Bind a write whose body is raw bytes. `prepare` reads the body as it arrives, before the transaction."""
         self.handlers.append(Handler(endpoint, "write", use_case, prepare=prepare))
 
     def flow(

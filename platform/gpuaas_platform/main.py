@@ -1,4 +1,4 @@
-"""The command `gpuaas-platform`: run the server, make or recover the admin, verify the audit trail, care for keys."""
+"""The command `gpuaas-platform`: run the server, create or recover the admin, verify the audit trail, manage keys."""
 
 import argparse
 import asyncio
@@ -76,7 +76,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _settings(options: argparse.Namespace) -> Settings:
-    """An option that has the name of a setting sets it. Commands have different options."""
+    """Build the settings from the options with the same names. A command need not have an option for each setting."""
     names = {field.name for field in dataclasses.fields(Settings)}
     given = {name: value for name, value in vars(options).items() if name in names and value is not None}
     if options.command == "server":
@@ -94,7 +94,7 @@ def _settings(options: argparse.Namespace) -> Settings:
 
 
 def _given_key(credentials_directory: str) -> Path | None:
-    """The key file that systemd gives to a unit with LoadCredential or LoadCredentialEncrypted."""
+    """Return the key file that systemd provides by LoadCredential or LoadCredentialEncrypted; None if there is none."""
     path = Path(credentials_directory) / key_files.PLAIN
     return path if credentials_directory and path.is_file() else None
 
@@ -130,7 +130,7 @@ def _add_store_options(command: argparse.ArgumentParser) -> None:
 
 
 def _add_options(command: argparse.ArgumentParser, title: str, prefix: str, texts: Mapping[str, str]) -> None:
-    """A group of options which the environment can set too. The default is that of the setting."""
+    """Add a group of options. The default is the environment variable, else the default of the setting."""
     group = command.add_argument_group(title)
     for name, text in texts.items():
         setting = f"{prefix}_{name}".replace("-", "_")
@@ -193,7 +193,7 @@ async def _make_first_admin(listen: server.Listen, site: Site) -> None:
 
 
 async def _reset_admin(settings: Settings, name: str) -> None:
-    """A user who can write the data folder can recover the admin; this is audited."""
+    """Set a new password for the admin and print it. Needs write access to the data folder; writes an audit row."""
     async with server.open_site(settings) as site:
         password = ids.new_secret("admin")
         await identity.set_password(site, system_origin(clock.utc_now()), name, password, "platform_admin")

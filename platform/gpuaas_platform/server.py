@@ -77,7 +77,7 @@ RETAINED: tuple[retention.Retained, ...] = (
     breakers.RETAINED,
     controllers.RETAINED,
 )
-"""Rows that are deleted when they are old, each by the domain that owns them."""
+"""All rows that are deleted when they are old. Each entry belongs to the domain that owns the table."""
 
 _STORE_FAILED = (asyncpg.PostgresError, asyncpg.InterfaceError, sqlite3.Error, OSError, ValueError)
 _NEW_OBJECTS_UNTIL_COLLECTION = 20_000
@@ -89,7 +89,7 @@ class Listen:
     host: str
     port: int
     encrypted: bool
-    """True for every address except loopback."""
+    """Whether to use TLS: true for every address except loopback."""
 
     @property
     def url(self) -> str:
@@ -134,7 +134,7 @@ async def open_site(settings: Settings, now: clock.Clock = clock.utc_now) -> Asy
 
 
 async def refuse_newer_database(settings: Settings) -> None:
-    """Raise `CannotStart` if a newer release migrated the database. Commands call it before they change anything."""
+    """Raise `CannotStart` if a newer release migrated the database. Commands call this before they change anything."""
     with _store_failures(settings):
         await migrate.check_not_newer(settings.sqlite_path, settings.database_url)
 
@@ -157,7 +157,7 @@ async def serve(
 
 
 def bind(listen: Listen) -> socket.socket:
-    """Done before all else: two servers on one address is the most common mistake."""
+    """Bind the address. Called before anything else, because the usual mistake is two servers on one address."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -216,16 +216,16 @@ def heads_signer(site: Site) -> record_heads.Signer:
 
 
 def _collect_seldom() -> None:
-    """Requests make hardly any reference cycles, and what is loaded by now stays: so collect garbage rarely."""
+    """Run the garbage collector rarely: requests make few reference cycles, and all loaded objects stay in use."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_NEW_OBJECTS_UNTIL_COLLECTION)
 
 
 def _map_large_blocks() -> None:
-    """Let the kernel map large blocks. A TLS connection has a buffer of 256 KB and uses one page of it. By default
-    glibc soon takes such blocks from its heap, where pages used before stay resident: a third of the memory of a
-    server with many nodes."""
+    """Make glibc use mmap for large blocks. A TLS connection has a buffer of 256 KB and uses one page of it. By default
+    glibc soon takes such blocks from its heap, where all pages that were used before stay in memory. With many nodes,
+    that is a third of the server's memory."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
@@ -250,7 +250,7 @@ async def _serve_all(
 
 
 class _Server(uvicorn.Server):
-    """Several listeners share one process, so none of them handles signals."""
+    """A uvicorn server without signal handling: several of them share one process, and `_serve_all` stops them."""
 
     @contextlib.contextmanager
     def capture_signals(self):  # type: ignore[no-untyped-def]
@@ -273,7 +273,7 @@ def _server(application: http.Application, site: Site, listen: Listen) -> _Serve
         server_header=False,
         proxy_headers=False,
         ssl_context_factory=encryption if listen.encrypted else None,
-        # A node that is not lost yet keeps its connection between two heartbeats.
+        # A node keeps its connection between heartbeats, until it is lost.
         timeout_keep_alive=math.ceil(site.settings.node_lost_after_s),
         timeout_graceful_shutdown=2,
     )
@@ -292,7 +292,7 @@ async def _open_database(settings: Settings, wakes: hub.Hub) -> db.Database:
 
 @contextlib.contextmanager
 def _store_failures(settings: Settings) -> Iterator[None]:
-    """A store that cannot be opened is a `CannotStart` with what to check."""
+    """Turn an error while the store is opened into `CannotStart`, with a hint what to check."""
     url, fix = settings.database_url, "Check --data: a writable folder, empty or with a database of this platform"
     try:
         yield
@@ -314,7 +314,7 @@ def _open_custody(settings: Settings, database: db.Database) -> custody.SecretSt
 
 
 def _vault(settings: Settings) -> custody.SecretStore:
-    """Loaded only where it is asked for: its client is an optional package."""
+    """Return the custody in Vault. Imported only if it is configured, because its client is an optional package."""
     try:
         module = importlib.import_module("gpuaas_platform.custody.vault")
     except ImportError as error:

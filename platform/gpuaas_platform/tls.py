@@ -1,6 +1,6 @@
-"""The platform's own certificate authority, made at first start, and the server certificate that it signs.
+"""The platform's TLS authority, created at first start, and the server certificates that it signs.
 
-Clients pin the authority by its fingerprint, which enrolment tokens carry, so none trusts blindly."""
+Clients pin the authority by its fingerprint, which comes with the enrolment token, so they trust no unknown server."""
 
 import datetime
 import hashlib
@@ -35,8 +35,8 @@ class CertificateAuthority:
 
 
 def load_authority(folder: Path, now: datetime.datetime) -> CertificateAuthority:
-    """Load it, or make it at first start. Two processes that start together get the same: the key is made first, then
-    the certificate that it signs."""
+    """Load the TLS authority, or create it at first start. If two processes start together, they get the same one: each
+    file is created only if it does not exist, first the key, then the certificate that it signs."""
     key_path, certificate_path = folder / "tls-authority.pem", folder / "tls-authority.crt"
     if not key_path.exists():
         keys.create_private(key_path, keys.private_pem(ec.generate_private_key(ec.SECP256R1())))
@@ -53,7 +53,7 @@ def load_authority(folder: Path, now: datetime.datetime) -> CertificateAuthority
 def server_context(
     authority: CertificateAuthority, folder: Path, address: str, now: datetime.datetime
 ) -> ssl.SSLContext:
-    """Make a new certificate for `address`. The library reads it from a file, which is deleted afterwards."""
+    """Return a TLS context with a new certificate for `address`. `ssl` reads it from a temporary file."""
     key = ec.generate_private_key(ec.SECP256R1())
     names = x509.SubjectAlternativeName(_alternative_names(address))
     issuer_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
@@ -84,7 +84,7 @@ def _signed(
     *extensions: x509.ExtensionType,
     is_authority: bool = False,
 ) -> x509.Certificate:
-    """A certificate of the authority, which signs certificates only, or one that it signs for a server."""
+    """Return a signed certificate: of the authority, which may only sign certificates, or of a server."""
     lifetime = datetime.timedelta(days=_AUTHORITY_DAYS if is_authority else _SERVER_DAYS)
     usage = x509.KeyUsage(
         digital_signature=not is_authority,

@@ -1,1 +1,1 @@
-"""The HTTP edge: from a request to a `Call` and back, the same way for every row of the endpoint table."""
+"""The HTTP edge: turns a request into a `Call` and the answer into a response, the same way for every endpoint."""

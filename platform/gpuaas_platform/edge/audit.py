@@ -1,4 +1,4 @@
-"""The audit rows that every route writes: one per change, one per refusal. `run` and `authorise` call it."""
+"""Write the audit rows of all routes: one row per change, one per refusal. `run` and `authorise` call it."""
 
 import re
 
@@ -20,13 +20,13 @@ async def change(tx: db.Tx, endpoint: AnyEndpoint, call: Call, answer: object) -
 
 
 async def denial(tx: db.Tx, endpoint: AnyEndpoint, origin: Origin, project: Project | None, org_id: str) -> None:
-    """`org_id` is that of an organisation that exists: an invented one must not open a chain."""
+    """Write the audit row of a refusal. `org_id` must exist: a made-up id must not start a new audit chain."""
     owner, details = Owner(org_id, project.project_id if project else ""), {"permission": endpoint.permission}
     await record.audit(tx, origin, "authz.deny", endpoint.name, owner, result="failure", details=details)
 
 
 def target(subject: str, path: Path, answer: object) -> str:
-    """The ids in the path, outermost first, then the subject of the change. The project has a field of its own."""
+    """Return the path's ids and the id of the changed object, joined by `/`. The project has a separate field."""
     in_path = {name: _id_of(name, getattr(path, name), answer) for name in path.__struct_fields__}
     project_id = in_path.pop("project_id", "")
     ids, changed = list(in_path.values()), _field(answer, subject)
@@ -34,7 +34,7 @@ def target(subject: str, path: Path, answer: object) -> str:
 
 
 def _id_of(name: str, value: str, answer: object) -> str:
-    """The id of what the path may name in another way: the answer, or the resource it starts with, contains it."""
+    """Return the id for a path value that may be a name. The answer, or the resource in its first field, has the id."""
     if _ID.fullmatch(value):
         return value
     first = answer.__struct_fields__[0] if isinstance(answer, msgspec.Struct) else ""
@@ -42,7 +42,7 @@ def _id_of(name: str, value: str, answer: object) -> str:
 
 
 def _field(answer: object, path: str) -> str:
-    """The field `name` or `resource.name` of the answer; empty if it has none."""
+    """Return the answer's field `name` or `resource.name`; empty if there is none or it is not text."""
     value = answer
     for name in path.split("."):
         value = getattr(value, name, "") if isinstance(value, msgspec.Struct) else ""

@@ -1,7 +1,7 @@
 """Identify the caller of a request and decide whether they may make it, in the same way for every route.
 
-What a caller may not see is answered as if it did not exist. Before any work is done, rates are limited: one bucket per
-caller, refilled steadily. Buckets are in this process only: several platform processes each allow the full rate.
+A resource that the caller may not see gets the response "not found". Rate limits apply first: each caller has a bucket
+that refills at a fixed rate. Buckets are kept in this process only: each platform process allows the full rate.
 """
 
 import time
@@ -24,7 +24,7 @@ _ANONYMOUS = Admission(ANONYMOUS)
 
 
 class Limiter:
-    """A bucket is one number: the moment at which it will be full again. A full bucket needs no number at all."""
+    """Limits the request rate per caller. A bucket is the time when it is full again; a full bucket needs no entry."""
 
     def __init__(self, per_s: float, burst: int, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._interval_s = 1.0 / per_s if per_s > 0 else 0.0
@@ -33,7 +33,7 @@ class Limiter:
         self._full_at: dict[str, float] = {}
 
     def take(self, caller: str) -> float:
-        """0 when the request may pass, else the seconds until the next one may."""
+        """Count a request. Return 0 if it is allowed, else the seconds until the next one is allowed."""
         if not self._interval_s:
             return 0.0
         now = self._monotonic_s()
@@ -48,11 +48,11 @@ class Limiter:
         return 0.0
 
     def callers(self) -> int:
-        """How many buckets are kept."""
+        """Return how many buckets are stored."""
         return len(self._full_at)
 
     def _forget(self, now: float) -> None:
-        """Drop full buckets, and if that is not enough the fullest: memory is bounded for any number of callers."""
+        """Drop the full buckets and, if that is not enough, the fullest ones, so that memory is bounded."""
         kept = {caller: full_at for caller, full_at in self._full_at.items() if full_at > now}
         if len(kept) > CALLERS_MAX // 2:
             emptiest = sorted(kept.items(), key=lambda bucket: bucket[1], reverse=True)
@@ -70,7 +70,7 @@ class Authoriser:
         self._peers = Limiter(settings.rate_limit_per_s, settings.rate_limit_burst)
 
     async def authenticate(self, endpoint: AnyEndpoint, exchange: Exchange, path: Path) -> Admission:
-        """Known callers are rate-limited by identity, unknown ones by address."""
+        """Identify the caller and count the request: by identity if the token is valid, else by address."""
         if endpoint.audience == "public":
             self._limit(self._peers, exchange.peer)
             return _ANONYMOUS
@@ -84,7 +84,7 @@ class Authoriser:
         return admission
 
     async def identify(self, endpoint: AnyEndpoint, exchange: Exchange, path: Path) -> Admission:
-        """Return the owner of the token, without counting the request."""
+        """Return the token's owner and their permissions at the target, without counting the request."""
         scheme, _, token = exchange.header(b"authorization").partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise errors.TokenMissing

@@ -1,6 +1,6 @@
-"""Decode requests into typed values, or refuse them with the name of the field. `http` calls it for each request.
+"""Decode requests into typed values; refuse invalid ones and name the field. `http` calls it for each request.
 
-All of this runs before a handler, so nothing is written for a request that is not valid.
+Decoding runs before the handler, so an invalid request writes nothing.
 """
 
 import difflib
@@ -34,7 +34,7 @@ _BYTE = re.compile(r"\(byte (\d+)\)")
 
 
 def segment(name: str, raw: bytes) -> str:
-    """One part of the path; `name` is the parameter it is the value of."""
+    """Decode one part of the path: the value of the parameter `name`."""
     if _PLAIN_SEGMENT.fullmatch(raw):
         return raw.decode()
     text = _unescaped(raw, f"The path's {name}")
@@ -45,9 +45,9 @@ def segment(name: str, raw: bytes) -> str:
 
 
 def query_reader(endpoint: AnyEndpoint) -> Callable[[bytes], tuple[Query, bool]]:
-    """Return a function from the query string to the endpoint's query struct and whether it is a dry run."""
+    """Return a function that decodes a query string into the endpoint's query struct and the `dry_run` flag."""
     kinds = {field.name: field.type for field in msgspec.structs.fields(endpoint.query)}
-    # Numbers and flags are parsed; everything else is text, timestamps included.
+    # Numbers and flags are parsed; all other values, timestamps too, are passed to msgspec as text.
     texts = {
         name for name, kind in kinds.items() if not isinstance(_unwrapped(msgspec.inspect.type_info(kind)), _PARSED)
     }
@@ -68,7 +68,7 @@ def query_reader(endpoint: AnyEndpoint) -> Callable[[bytes], tuple[Query, bool]]
 
 
 def body_reader(endpoint: AnyEndpoint) -> Callable[[bytes], object]:
-    """Return a function from the body's bytes to the endpoint's request struct."""
+    """Return a function that decodes the bytes of a body into the endpoint's request struct."""
     kind = endpoint.request
     decoder = msgspec.json.Decoder(kind)
 
@@ -93,14 +93,14 @@ def body_reader(endpoint: AnyEndpoint) -> Callable[[bytes], object]:
 
 
 def check_content_type(value: str) -> None:
-    """A body without a type counts as JSON; other types are refused."""
+    """Refuse a body whose content type is not JSON. A body without a content type counts as JSON."""
     kind = value.partition(";")[0].strip().lower()
     if kind and kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
         raise errors.UnsupportedMediaType(f"The body is {kind}.", details={"content_type": kind[:100]})
 
 
 def check_header(name: str, value: str) -> None:
-    """A header that is stored or compared must be printable and short."""
+    """Refuse a header value that is too long or not printable. For headers that are stored or compared."""
     if len(value) > HEADER_MAX:
         raise _invalid(f"{name} has at most {HEADER_MAX} characters.", name)
     if not (value.isascii() and value.isprintable()):
@@ -170,7 +170,7 @@ def _check_depth(raw: bytes) -> None:
 
 
 def _check_values(value: object, path: str = "") -> None:
-    """Refuse values that JSON can express and the store cannot hold. Called only where the bytes may contain them."""
+    """Refuse values that JSON allows but the store cannot keep: NUL characters and integers over 64 bits."""
     if isinstance(value, dict):
         for key, inner in value.items():
             inner_path = f"{path}.{key}".strip(".")
@@ -186,7 +186,7 @@ def _check_values(value: object, path: str = "") -> None:
 
 
 def _broken(raw: bytes, error: Exception) -> errors.InvalidRequest:
-    """Report where the JSON is broken, by line and column."""
+    """Return the error for a body that is not JSON, with the line and column of the flaw."""
     try:
         json.loads(raw)
         where, position = "", 0
@@ -200,7 +200,7 @@ def _broken(raw: bytes, error: Exception) -> errors.InvalidRequest:
 
 
 def _refusal(error: msgspec.ValidationError, kind: object) -> errors.ValidationFailed:
-    """msgspec reports the flaw and its path; add the field as data, and for a typo the word that was meant."""
+    """Turn msgspec's error into ours: add the field as data and, for a probable typo, the word that was meant."""
     message = str(error)
     at = _AT.search(message)
     path = at[1].strip(".") if at else ""
@@ -231,19 +231,19 @@ def _unknown(name: str, known: list[str], field: str, what: str) -> errors.Valid
 
 
 def _not_among(what: str, word: str, known: list[str], field: str) -> errors.ValidationFailed:
-    """Refuse a word that is not in the list of those allowed here."""
+    """Return the error for a word that is not one of the allowed words `known`."""
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     hint = f"did you mean `{close[0]}`? " if close else ""
     return _invalid(f"{what} does not take `{word[:100]}`; {hint}Allowed: {', '.join(known)}.", field, known=known)
 
 
 def _is_out_of_range(text: str) -> bool:
-    """Whether msgspec's message is about a bound, which the contract states in better words."""
+    """Return whether msgspec's message is about a length, range or pattern. The contract describes these better."""
     return any(sign in text for sign in (" matching regex", "of length", ">=", "<="))
 
 
 def _words(kind: _Type | None) -> list[str]:
-    """The words that are allowed as the value, if the contract lists them."""
+    """Return the words that the contract allows as the value; empty if it does not list any."""
     if isinstance(kind, msgspec.inspect.Metadata):
         return _words(kind.type)
     if isinstance(kind, msgspec.inspect.UnionType):
@@ -252,13 +252,13 @@ def _words(kind: _Type | None) -> list[str]:
 
 
 def _rule(kind: _Type | None) -> str:
-    """The description of a value in the contract."""
+    """Return the contract's description of a value; empty if there is none."""
     extra = kind.extra_json_schema if isinstance(kind, msgspec.inspect.Metadata) else None
     return str((extra or {}).get("description", ""))
 
 
 def _kind_at(kind: object, path: str) -> _Type | None:
-    """The type of the value at `path`; None where the contract has none."""
+    """Return the type that the contract gives the value at `path`; None if it gives none."""
     reached: _Type | None = msgspec.inspect.type_info(kind)
     for name in re.findall(r"\[\.\.\.\]|\[\d+\]|[^.\[\]]+", path):
         holder = _unwrapped(reached)
@@ -272,7 +272,7 @@ def _kind_at(kind: object, path: str) -> _Type | None:
 
 
 def _unwrapped(kind: _Type | None) -> _Type | None:
-    """Without its metadata, and of `X | None` the type X."""
+    """Return the type without its metadata; for a union, its first part that has fields or items, else None."""
     if isinstance(kind, msgspec.inspect.Metadata):
         return _unwrapped(kind.type)
     if isinstance(kind, msgspec.inspect.UnionType):

@@ -23,7 +23,7 @@ ANONYMOUS = Caller("anonymous", "")
 JSON = b"application/json"
 PROBLEM = b"application/problem+json"
 BODY_S_MAX = 30.0
-"""A body that takes longer than this to arrive is refused: a slow sender must not hold a connection."""
+"""A body that takes longer than this to arrive is refused, so that a slow sender does not keep a connection busy."""
 _CORRELATION_MAX = 128
 _OF_REQUEST = (
     "_link",
@@ -46,13 +46,13 @@ class Response(msgspec.Struct, frozen=True):
     media_type: bytes = JSON
     headers: tuple[Header, ...] = ()
     code: str = ""
-    """Code of the problem, for the log."""
+    """Error code, for the log; empty if there is no error."""
     source: Source | None = None
-    """The body of a stream, sent by `streams`; `content` is empty."""
+    """For a stream: the source of the body. `streams` sends it, and `content` is empty."""
 
 
 def problem(error: errors.ApiError, correlation_id: str) -> Response:
-    """An error of the catalogue as a problem document. Nowhere else is a status code chosen."""
+    """Return the response for an error, as a problem document. Errors get their HTTP status only here."""
     kind = f"urn:gpuaas:error:{error.code}"
     body = structs.pick(errors.Problem, error, type=kind, detail=error.message, correlation_id=correlation_id)
     headers: tuple[Header, ...] = ()
@@ -66,7 +66,7 @@ def problem(error: errors.ApiError, correlation_id: str) -> Response:
 
 
 class Exchange:
-    """Headers are parsed once, here; the body when it is first needed."""
+    """One request and the data collected while it is served. Headers are parsed at the start, the body on demand."""
 
     __slots__ = (*_OF_REQUEST, *_OF_PROGRESS)
 
@@ -88,7 +88,7 @@ class Exchange:
         self.trace = telemetry.trace_of(self.headers.get(b"traceparent", b"").decode("latin-1"))
         self.caller, self.org_id, self.project_id, self.route = ANONYMOUS, "", "", ""
         self.admitted_s = self.started_s
-        """When the caller's right to make this request was last checked."""
+        """When the caller's permission for this request was last checked (`time.perf_counter`)."""
 
     def header(self, name: bytes) -> str:
         value = self.headers.get(name)
@@ -99,7 +99,7 @@ class Exchange:
         await self._admit(self)
 
     def log_fields(self) -> dict[str, str]:
-        """Log fields of the request in progress."""
+        """Return the fields that every log line of this request gets."""
         return {
             "correlation_id": self.correlation_id,
             "trace_id": self.trace.trace_id,
@@ -112,7 +112,7 @@ class Exchange:
         if self._content_length() > decode.BODY_MAX_BYTES:
             raise errors.BodyTooLarge
         if self._link is not None and self._link.body_is_here():
-            # Nearly always. Nothing is waited for, so no timeout is needed.
+            # The usual case: the whole body has arrived, so `receive` does not wait and needs no timeout.
             body: bytes = (await self.receive()).get("body", b"")
         else:
             body = await self._rest_of_body()
@@ -137,7 +137,7 @@ class Exchange:
         return bytes(body)
 
     async def chunks(self, bytes_max: int) -> AsyncIterator[bytes]:
-        """A raw body as it comes, never whole in memory. It ends whole, or with an error."""
+        """Yield the raw body in chunks as they arrive. Raise if it is too large, too slow or incomplete."""
         refused = errors.BodyTooLarge(fix=f"Send at most {bytes_max} bytes.")
         if self._content_length() > bytes_max:
             raise refused
@@ -158,7 +158,7 @@ class Exchange:
                 yield chunk
 
     def _content_length(self) -> int:
-        """What the sender announced; 0 if nothing or no number."""
+        """Return the value of the Content-Length header; 0 if it is missing or not a number."""
         length = self.headers.get(b"content-length", b"")
         return int(length) if length.isdigit() else 0
 
@@ -169,7 +169,7 @@ class Exchange:
         return {"type": "http.response.start", "status": response.status, "headers": self._headers(response)}
 
     def send_whole(self, response: Response) -> bool:
-        """Send the response in one piece. Return False if the server cannot; then use `send`."""
+        """Send the response in one write. Return False if that is not possible; the caller then uses `send`."""
         content = response.content if self.method != "HEAD" else b""
         return self._link is not None and self._link.send_whole(response.status, self._headers(response), content)
 

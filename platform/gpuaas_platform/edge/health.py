@@ -1,4 +1,4 @@
-"""For load balancers and operators: alive, ready, which version, which numbers. No credentials, no limits."""
+"""Probes for load balancers and operators: /livez, /readyz, /version, /metrics. No credentials, no rate limits."""
 
 import asyncio
 import importlib.metadata
@@ -23,13 +23,13 @@ Probe = Callable[[], Awaitable[Response]]
 
 
 def probes(site: Site, metrics: telemetry.Metrics) -> dict[str, Probe]:
-    """Path -> what answers there."""
+    """Return the probes by path."""
 
     async def alive() -> Response:
         return Response(200, b"ok\n", _TEXT)
 
     async def ready() -> Response:
-        """Ready means able to change something: the check waits its turn with the writers and leaves nothing behind."""
+        """Ready means that the store accepts writes: the check runs in the queue of writers and is rolled back."""
         try:
             async with asyncio.timeout(STORE_ANSWERS_WITHIN_S):
                 await site.database.write(lambda tx: tx.one("SELECT number FROM migrations LIMIT 1"), keep=False)

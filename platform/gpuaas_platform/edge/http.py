@@ -1,7 +1,7 @@
 """The web application, built from the endpoint table: match, authenticate, authorise, decode, run, respond, report.
 
-A domain's handler gets a `Call`; what it returns is encoded, what it raises becomes a problem document. `authorise`
-decides who may call, `decode` reads the request, `run` runs the handler, `telemetry` reports to the operators.
+A domain's handler gets a `Call`. Its return value is encoded; an error that it raises becomes a problem document.
+`authorise` decides who may call, `decode` reads the request, `run` runs the handler, `telemetry` logs and counts it.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ class _Route:
     endpoint: AnyEndpoint
     mutates: bool
     waits: bool
-    """The handler may wait before it returns, so the caller is admitted again before the answer is sent."""
+    """The handler may wait before it returns, so the caller's permission is checked again before the response."""
     run: run.Run
     read_query: Callable[[bytes], tuple[Query, bool]]
     observe: Callable[[int, float], None]
@@ -46,7 +46,7 @@ def application(
 
 
 class Application:
-    """One ASGI application. `close` closes what it opened beside the site."""
+    """The ASGI application. `close` closes the span exporter; the site is closed by `server`."""
 
     def __init__(self, site: Site, domains: Sequence[Routes], endpoints: Sequence[AnyEndpoint]) -> None:
         self._site = site
@@ -57,7 +57,7 @@ class Application:
         self._in_flight = idempotency.InFlight()
         self._probes = {path.encode(): probe for path, probe in health.probes(site, self.metrics).items()}
         self._quiet = frozenset(self._probes)
-        """Load balancers probe every second; only failures are logged."""
+        """Probe paths. Load balancers call them every second, so only failures are logged."""
         self._guards = streams.Guards(site.settings.stream_recheck_s)
         self._routes: router.Tree[_Route] = router.Tree()
         handlers = run.handlers(endpoints, domains)
@@ -80,7 +80,7 @@ class Application:
             source.close()
 
     async def _exchange(self, exchange: Exchange, send: Send) -> tuple[streams.Guard, Source] | None:
-        """Serve one request. The open streams can be thousands, so each keeps only its guard and its source."""
+        """Serve one request. For a stream, return only its guard and source: thousands of streams can be open."""
         self.metrics.in_flight += 1
         observe = self._observe_no_route
         try:
@@ -146,7 +146,7 @@ class Application:
         call = Call(self._site, origin, path, query, project, is_gone, admit_again, header, dry_run)
         response = await route.run(call, asked)
         if route.waits and time.perf_counter() - exchange.admitted_s > self._site.settings.stream_recheck_s:
-            # The handler waited, and the caller may have lost the right to see the answer since.
+            # The handler waited. In that time the caller may have lost the permission to see the answer.
             await exchange.admit_again()
         return response
 
@@ -159,7 +159,7 @@ class Application:
     async def _open(
         self, exchange: Exchange, response: Response, source: Source, send: Send
     ) -> tuple[streams.Guard, Source]:
-        """Start a stream. From here its guard checks regularly whether the caller may still see it."""
+        """Start a stream. From now on, its guard checks regularly whether the caller may still see it."""
         try:
             await send(exchange.response_start(response))
             if response.media_type == streams.MEDIA_TYPE:
@@ -181,7 +181,7 @@ class Application:
         await self._authorise(endpoint, exchange, _with_ids(match.path, admission), admission)
 
     async def _authorise(self, endpoint: AnyEndpoint, exchange: Exchange, path: Path, admission: Admission) -> Origin:
-        """Raise, after the audit row of the refusal, if the caller may not make this request."""
+        """Return the origin of the request. If the caller may not make it, write an audit row and raise."""
         origin = Origin(admission.caller, exchange.correlation_id, exchange.now, exchange.peer, endpoint.name)
         verdict = self._authoriser.decide(endpoint, exchange, path, admission)
         if verdict != "allowed":
@@ -202,7 +202,7 @@ class Application:
 
 
 def _with_ids(path: Path, admission: Admission) -> Path:
-    """The path with ids in place of the names of the project or the organisation."""
+    """Return the path with the project's or organisation's name replaced by its id."""
     if isinstance(path, ProjectPath):
         project = admission.project
         if project is None or path.project_id == project.project_id:

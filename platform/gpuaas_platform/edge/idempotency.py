@@ -1,4 +1,4 @@
-"""One mutation per idempotency key: the first answer is kept with the change and returned to every repeat."""
+"""Run one mutation per idempotency key: the first answer is stored with the change; each repeat gets that answer."""
 
 import datetime
 import hmac
@@ -17,11 +17,11 @@ class Repeat(NamedTuple):
     path: str
     key: str
     digest: str
-    """Of the request: a key that is used again for another request is refused."""
+    """Digest of the request. A key that is used again with another request is refused."""
 
 
 class InFlight:
-    """The mutations that run in this process. A repeat that another process receives waits for the store instead."""
+    """The mutations that run in this process; a repeat of one is refused. In another process it waits for the store."""
 
     def __init__(self) -> None:
         self._running: set[tuple[str, str, str]] = set()
@@ -36,7 +36,7 @@ class InFlight:
 
 
 async def replay(reader: db.Reader, repeat: Repeat) -> bytes | None:
-    """Return the answer given before, or None for a new key. Writers run one after another, so none is half-done."""
+    """Return the stored answer, or None for a new key. Writers run one at a time, so no mutation is half-done."""
     sql = "SELECT request_digest, answer FROM idempotency WHERE actor_id = $1 AND route = $2 AND idempotency_key = $3"
     row = await reader.one(sql, *repeat[:3])
     if row is None:

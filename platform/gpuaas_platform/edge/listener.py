@@ -1,7 +1,7 @@
-"""The HTTP/1.1 protocol of the listeners: uvicorn's, which also takes an answer whole and has one timer per connection.
+"""HTTP/1.1 protocol of the listeners: uvicorn's, plus responses sent in one write and one timer per connection.
 
-ASGI has an answer sent in two messages, and each goes to the kernel by itself. Nearly all of ours are short and known
-whole: they go out in one piece, through a `Link` that `exchange` finds in the scope.
+ASGI sends a response in two messages, which are two system calls. Nearly all of our responses are short and complete,
+so they are sent in one call, through a `Link` that `exchange` takes from the ASGI scope.
 """
 
 from collections.abc import MutableMapping, Sequence
@@ -15,11 +15,11 @@ _LINK = "gpuaas.link"
 
 
 class Protocol(HttpToolsProtocol):
-    """uvicorn starts a timer after each answer and cancels it at the next request, which costs every request. Here the
-    timer of a connection keeps running, and when it fires it checks how long the connection was idle."""
+    """Closes idle connections with one timer per connection. uvicorn starts and cancels a timer for each request, which
+    takes time. Here the timer keeps running; when it fires, it checks how long the connection was idle."""
 
     _idle_since_s: float | None = None
-    """None while a request is being answered. A request with an incomplete head does not count."""
+    """None while a request is served. A request whose headers are incomplete does not count as served yet."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -59,7 +59,7 @@ class Protocol(HttpToolsProtocol):
         self.timeout_keep_alive_task = self.loop.call_later(wait_s, self.timeout_keep_alive_handler)
 
     def _unset_keepalive_if_required(self) -> None:
-        """uvicorn calls it when bytes arrive, which may be less than a request."""
+        """Do nothing. uvicorn calls it when bytes arrive, to cancel the timer; but the request may be incomplete."""
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._idle_since_s = None
@@ -68,7 +68,7 @@ class Protocol(HttpToolsProtocol):
 
 
 class Link:
-    """What an exchange can do with its connection beside ASGI's messages."""
+    """Gives an exchange access to its connection, for actions that ASGI has no messages for."""
 
     __slots__ = ("_cycle",)
 
@@ -76,20 +76,20 @@ class Link:
         self._cycle = cycle
 
     def body_is_here(self) -> bool:
-        """Whether the whole body has arrived already."""
+        """Return whether the whole body has arrived."""
         return not self._cycle.more_body
 
     def send_whole(self, status: int, headers: Sequence[tuple[bytes, bytes]], content: bytes) -> bool:
-        """Send as uvicorn does in the usual case: the client is connected, reads fast enough and keeps the connection.
+        """Send the response in one write, if the client is connected, reads fast enough and keeps the connection.
 
-        Return False when nothing was sent: then ASGI's two messages are needed."""
+        Return False if nothing was sent: the caller must then send ASGI's two messages."""
         cycle = self._cycle
         if cycle.disconnected or cycle.response_started or cycle.flow.write_paused or not cycle.keep_alive:
             return False
         headers = [*cycle.default_headers, *headers]
         lines = b"\r\n".join(map(b": ".join, headers))
         if lines.count(b"\r") != len(headers) - 1 or lines.count(b"\n") != len(headers) - 1:
-            return False  # a header with a line break in it; uvicorn reports it
+            return False  # a header contains a line break; uvicorn reports the error
         cycle.response_started = cycle.response_complete = True
         cycle.transport.write(b"%b%b\r\n\r\n%b" % (STATUS_LINE[status], lines, content))
         cycle.message_event.set()
@@ -98,6 +98,6 @@ class Link:
 
 
 def take_link(scope: Message) -> Link | None:
-    """Remove the link from the scope, which would make a reference cycle. None on other servers."""
+    """Remove the link from the scope and return it: there it would be a reference cycle. None on other servers."""
     link: Link | None = scope.pop(_LINK, None)
     return link

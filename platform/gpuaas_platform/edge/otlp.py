@@ -1,4 +1,4 @@
-"""Spans to an OpenTelemetry collector over HTTP. Loaded by `telemetry` only where an endpoint is configured."""
+"""Send spans to an OpenTelemetry collector over HTTP. `telemetry` loads this only if an endpoint is configured."""
 
 import time
 
@@ -15,7 +15,7 @@ _ATTRIBUTES = ("code", "correlation_id", "org_id", "project_id", "actor")
 
 
 class OtlpSpans:
-    """Spans are handed over whole when the request is over; a thread of the exporter's own sends them in batches."""
+    """Exports one complete span when a request has ended. A thread of the exporter sends spans in batches."""
 
     def __init__(self, endpoint: str) -> None:
         self._resource = Resource.create({"service.name": "gpuaas-platform"})

@@ -1,5 +1,5 @@
-"""Find the route of a path: a tree with one step per part of the path, so the cost of a match does not grow with the
-table. `http` builds it from the endpoint table at start."""
+"""Find the route of a path in a tree with one level per part of the path, so that the time of a match does not grow
+with the number of endpoints. `http` builds the tree from the endpoint table at start."""
 
 import functools
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ class _Node(Generic[Target]):
     names: dict[bytes, "_Node[Target]"] = field(default_factory=dict)
     parameter: "_Node[Target] | None" = None
     targets: dict[str, tuple[Target, type[Path]]] = field(default_factory=dict)
-    """Method -> target and the struct of its parameters."""
+    """By HTTP method: the target and the struct of its path parameters."""
 
 
 class Match(NamedTuple, Generic[Target]):
@@ -31,10 +31,10 @@ class Tree(Generic[Target]):
     def __init__(self) -> None:
         self._root: _Node[Target] = _Node()
         self.match = functools.lru_cache(_MATCHES_KEPT)(self._match)
-        """Callers use the same paths again. A path without a route is not kept."""
+        """Cached, because callers use the same paths repeatedly. A path without a route raises, so it is not cached."""
 
     def add(self, method: str, path: str, target: Target, params: type[Path] = Path) -> None:
-        """`params` has one field for each placeholder of the path, in the same order."""
+        """Add a route. `params` is a struct with one field per placeholder of the path, in the same order."""
         node = self._root
         for part in path.split("/")[1:]:
             if part.startswith("{"):
@@ -45,7 +45,7 @@ class Tree(Generic[Target]):
         node.targets[method] = (target, params)
 
     def _match(self, method: str, path: bytes) -> Match[Target]:
-        """A literal path is preferred to one with a parameter; HEAD is answered as GET."""
+        """Return the route of the path. A literal part has priority over a parameter; HEAD uses the route of GET."""
         values: list[bytes] = []
         node = _find(self._root, path.split(b"/"), 1, values)
         if node is None:
@@ -60,7 +60,7 @@ class Tree(Generic[Target]):
 
 
 def _find(node: _Node[Target], parts: list[bytes], position: int, values: list[bytes]) -> _Node[Target] | None:
-    """Search depth first; `values` gets the parameters of the branch that matched."""
+    """Search depth first and return the matching node; append the values of its path parameters to `values`."""
     if position == len(parts):
         return node if node.targets else None
     part = parts[position]

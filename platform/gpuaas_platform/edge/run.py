@@ -1,6 +1,6 @@
-"""Run the handler of an endpoint for one call: read, stream, flow, or write in one transaction together with its audit
-row and the answer kept for replays. `http` makes one runner per route, at start. One handler is here: the OpenAPI
-document, whose bytes and ETag are made once, at the first request."""
+"""Run the handler of an endpoint for one call: a read, stream, flow or write. A write runs in one transaction with its
+audit row and the answer stored for replays. `http` makes one runner per route at start. This module has one handler of
+its own: the OpenAPI document, whose bytes and ETag are made once, at the first request."""
 
 import asyncio
 import collections
@@ -24,12 +24,12 @@ from gpuaas_platform.kit import db
 
 
 class Asked(NamedTuple):
-    """The content of a mutation, beside its call."""
+    """The body and path of a mutation, as they arrived. The decoded parameters are in its `Call`."""
 
     raw: bytes
     path: str
     chunks: AsyncIterator[bytes] | None = None
-    """A raw body that is still to be read; `raw` is empty then."""
+    """For an upload: the raw body, which is not read yet. `raw` is empty."""
 
 
 NOTHING_ASKED = Asked(b"", "")
@@ -37,7 +37,7 @@ Run = Callable[[Call, Asked], Awaitable[Response]]
 
 
 class Document(msgspec.Struct, frozen=True):
-    """A document that is encoded already. Its revision is a digest of its content."""
+    """An answer that is already encoded as JSON. Its revision is a digest of its content."""
 
     content: bytes
     revision: str
@@ -50,12 +50,12 @@ def _openapi() -> Document:
 
 
 async def _read_openapi(_: db.Reader, __: Call) -> Document:
-    # Making it takes part of a second, in which other requests are served.
+    # Building the document takes a noticeable part of a second, so a thread does it while other requests are served.
     return await asyncio.to_thread(_openapi)
 
 
 def handlers(endpoints: Sequence[AnyEndpoint], domains: Sequence[Routes]) -> dict[str, Handler]:
-    """The handler of each endpoint by name. With none or two for one endpoint the server does not start."""
+    """Return the handlers by endpoint name. Raise at start if an endpoint has no handler or more than one."""
     bound = [
         Handler(OPENAPI_GET, "read", _read_openapi),
         *(handler for domain in domains for handler in domain.handlers),
@@ -71,7 +71,7 @@ def handlers(endpoints: Sequence[AnyEndpoint], domains: Sequence[Routes]) -> dic
 def runner(
     handler: Handler, known: Mapping[str, Handler], metrics: telemetry.Metrics, in_flight: idempotency.InFlight
 ) -> Run:
-    """`known` are all handlers: a guarded change is compared with what the read of the same path returns."""
+    """Return the function that serves an endpoint. A guarded write needs the read of the same path, from `known`."""
     if handler.kind != "write":
         return {"read": _read, "flow": _flow, "stream": _stream}[handler.kind](handler)
     guard = _reader_of(handler.endpoint.path, known) if handler.endpoint.guarded else None
@@ -89,7 +89,7 @@ def _read(handler: Handler) -> Run:
 
 
 def _flow(handler: Handler) -> Run:
-    """A flow opens its own transactions; in a dry run each of them is rolled back."""
+    """Return the runner of a flow. A flow opens its own transactions; in a dry run, each is rolled back."""
     use_case = handler.run
     read_body, respond = decode.body_reader(handler.endpoint), _responder(handler.endpoint)
 
@@ -118,7 +118,7 @@ def _stream(handler: Handler) -> Run:
 def _write(handler: Handler, guard: Step | None, metrics: telemetry.Metrics, in_flight: idempotency.InFlight) -> Run:
     endpoint, by_key = handler.endpoint, handler.endpoint.repeat == "key"
     read_body = decode.body_reader(endpoint)
-    # Reports of controllers, which are not audited, are about an operation, and a project with one is not deleted.
+    # Unaudited writes are reports of controllers about an operation. A project with an operation cannot be deleted.
     checks_project = endpoint.audited and issubclass(endpoint.params, ProjectPath)
 
     async def run(call: Call, asked: Asked) -> Response:
@@ -151,7 +151,7 @@ def _write(handler: Handler, guard: Step | None, metrics: telemetry.Metrics, in_
             if replay is not None:
                 return Response(endpoint.status, replay)
             body = await handler.prepare(call, body)
-            # Preparing can take minutes, and the caller may have lost the right to make this change since.
+            # `prepare` can take minutes. In that time the caller may have lost the permission for this change.
             await call.admit_again()
 
         async def use_case(tx: db.Tx) -> bytes:
@@ -176,7 +176,7 @@ def _write(handler: Handler, guard: Step | None, metrics: telemetry.Metrics, in_
 
 
 def _settled(endpoint: AnyEndpoint, write: Run, settle: Step) -> Run:
-    """The answer of the write is kept for replays; what `settle` adds is read again for each replay."""
+    """Return a runner that calls `settle` after the write. Replays reuse the write's answer and call `settle` again."""
     decoder = msgspec.json.Decoder(endpoint.response)
 
     async def run(call: Call, asked: Asked) -> Response:
@@ -188,7 +188,7 @@ def _settled(endpoint: AnyEndpoint, write: Run, settle: Step) -> Run:
 
 
 async def _check_guard(guard: Step, call: Call, tx: db.Tx) -> None:
-    """Compare with what GET on this path would return now, inside the transaction that changes it."""
+    """Compare If-Match and If-None-Match with the ETag that GET would return now, in the transaction of the change."""
     try:
         present: str | None = etag.of(await guard(tx, call))
     except errors.NotFound:
@@ -221,7 +221,7 @@ def _responder(endpoint: AnyEndpoint) -> Callable[[object, Call], Response]:
 
 
 class _NothingKept:
-    """The store of a dry run: every write is rolled back after it returned."""
+    """The store for a dry run: it runs each write, rolls it back and returns its result."""
 
     def __init__(self, database: db.Database) -> None:
         self._database, self.version = database, database.version

@@ -1,6 +1,6 @@
-"""Streams, after `http` has authorised the request. An idle watcher costs almost nothing.
+"""Send streams, after `http` has authorised the request. An idle stream uses almost no time and memory.
 
-From the first byte a guard checks every few seconds whether the caller may still see the stream.
+While a stream is open, a guard checks every few seconds whether the caller may still see it.
 """
 
 import asyncio
@@ -20,17 +20,17 @@ MEDIA_TYPE = b"text/event-stream; charset=utf-8"
 HEADERS = (
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
-    # Tenants choose some of the bytes: no browser may show them as a page of the platform.
+    # Tenants control part of the content, so a browser must not show it as a web page of the platform.
     (b"x-content-type-options", b"nosniff"),
 )
 RETRY = {"type": "http.response.body", "body": b"retry: 1000\n\n", "more_body": True}
-"""The start of a stream of events: how long a client waits before it reconnects."""
+"""First message of an event stream. It sets how long a client waits before it reconnects."""
 CHECK_S_MAX = 1.0
 _SEND_S_MAX = 30.0
 
 
 class Guard:
-    """Checks the streams of one token on one path."""
+    """Checks whether the streams of one token on one path may continue."""
 
     def __init__(self, key: tuple[str, bytes], check: Callable[[], Awaitable[object]]) -> None:
         self.key, self.check = key, check
@@ -42,7 +42,7 @@ class Guard:
 
 
 class Guards:
-    """One check for each guard and round, for any number of streams. Runs only while streams are open."""
+    """Runs the check of every guard at intervals while streams are open. Streams of the same guard share a check."""
 
     def __init__(self, recheck_s: float) -> None:
         self._recheck_s = recheck_s
@@ -55,7 +55,7 @@ class Guards:
             guard = self._open[key] = Guard(key, check)
         guard.sources.add(source)
         if self._rounds is None or self._rounds.done():
-            # A context of its own: its log lines do not belong to the caller who opened the first stream.
+            # The task gets its own context, so that its log lines do not carry the fields of the first caller.
             self._rounds = asyncio.create_task(self._run(), name="stream guards", context=contextvars.Context())
         return guard
 
@@ -70,7 +70,7 @@ class Guards:
             try:
                 await self._check_all()
             except Exception:
-                # Without a check no stream may continue. Clients reconnect with their position and are checked then.
+                # Streams must not continue unchecked. Clients reconnect with their position and are checked again.
                 log.exception("streams.check_failed")
                 for guard in self._open.values():
                     guard.end()
@@ -107,7 +107,7 @@ async def _until_gone(receive: Receive) -> None:
 
 
 def resumed(call: Call) -> Call:
-    """A client that reconnects sends its position in a header, which is newer than the one in its URL."""
+    """Return the call with the position from Last-Event-ID: on a reconnect it is newer than the one in the URL."""
     position = call.header(b"last-event-id")
     if not position:
         return call

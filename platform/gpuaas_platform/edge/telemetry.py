@@ -1,6 +1,6 @@
-"""What the process reports to its operators: one log line, one measurement and, if configured, one span per request.
+"""Log lines, metrics and spans for operators: per request one log line, one measurement and, if configured, one span.
 
-`http` reports every request here; `health` prints the metrics. Labels are names of the contract, never ids.
+`http` calls it for every request; `health` serves the metrics. Labels are names from the contract, never ids.
 """
 
 import bisect
@@ -28,11 +28,11 @@ _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f
 
 
 class Trace(msgspec.Struct, frozen=True, gc=False):
-    """The place of this request in a W3C trace."""
+    """The ids of this request in a W3C trace."""
 
     trace_id: str
     parent_id: str
-    """Span of the caller; empty when the trace starts here."""
+    """Span id of the caller; empty if the trace starts with this request."""
     span_id: str
     flags: str
 
@@ -41,9 +41,9 @@ class Trace(msgspec.Struct, frozen=True, gc=False):
 
 
 def trace_of(traceparent: str) -> Trace:
-    """Continue the caller's trace if it is valid, else start one. These numbers are not secret.
+    """Continue the caller's trace if the header is valid, else start a trace.
 
-    One of them is all zeros, which W3C forbids, once in 2^64 cases.
+    The ids need no secure random source. An id of zeros only, which W3C forbids, occurs once in 2^64 cases.
     """
     match = _TRACEPARENT.fullmatch(traceparent) if traceparent else None
     if match and _is_valid(*match.groups()):
@@ -58,8 +58,8 @@ def _is_valid(version: str, trace_id: str, span_id: str, _: str, more: str | Non
 
 
 class Metrics(Collector):
-    """The counters of one application, in a registry of its own. Those that each request changes are plain numbers,
-    put into the library's form when asked for, so that keeping them costs the requests next to nothing."""
+    """The metrics of one application, in their own registry. Metrics that each request changes are plain numbers; they
+    are converted to the library's format only when they are read, so that they add almost no time to a request."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -76,7 +76,7 @@ class Metrics(Collector):
         self.registry.register(self)
 
     def request_observer(self, route: str, method: str) -> Callable[[int, float], None]:
-        """A function that takes a status and a duration. Called on the event loop only, so it needs no lock."""
+        """Return a function that records a status and a duration. Only the event loop calls it, so it needs no lock."""
         known: dict[int, _Durations] = {}
 
         def observe(status: int, duration_s: float) -> None:
@@ -115,18 +115,18 @@ class Metrics(Collector):
 
 
 class _Durations:
-    """How long the requests of one route, method and class of status took."""
+    """Histogram of the durations of requests with the same route, method and status class."""
 
     __slots__ = ("counts", "sum_s")
 
     def __init__(self) -> None:
         self.counts = [0] * (len(_DURATIONS_S) + 1)
-        """Of each bucket by itself; the last is for what took longer than all bounds."""
+        """Requests per bucket, not cumulative. The last bucket counts requests that took longer than every bound."""
         self.sum_s = 0.0
 
 
 class RequestLine(msgspec.Struct, frozen=True, gc=False):
-    """A request and its answer, as operators see it. No header, no body: they hold secrets."""
+    """The log line of a request. It has no headers and no body, because these can contain secrets."""
 
     timestamp: datetime.datetime
     route: str
@@ -150,7 +150,7 @@ class Spans(Protocol):
 
 
 def open_spans(site: Site) -> Spans | None:
-    """The exporter is loaded only where it is configured: its packages are an extra."""
+    """Return the span exporter, or None if none is configured. Its packages are optional, so it is imported here."""
     if not site.settings.otlp_endpoint:
         return None
     module = importlib.import_module("gpuaas_platform.edge.otlp")

@@ -1,1 +1,1 @@
-"""Who calls: organisations, projects, people, service accounts, tokens and role bindings."""
+"""Identities and what they may do: organisations, projects, users, service accounts, tokens and role bindings."""

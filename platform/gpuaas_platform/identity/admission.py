@@ -1,8 +1,8 @@
-"""The owner of a token, the target a route names, and what the caller may do there: one read, or none if nothing
-changed.
+"""Find the owner of a token, the target that a route names, and the caller's roles there, with one read of the store.
 
-A revocation, a disabled account or an expired role takes effect with the next call. So an admission is kept only as
-long as the store has had no commit since, and never past the moment at which the token or one of the roles expires.
+Admissions are cached if the store has a `version`. A revocation, a disabled account or an expired role binding must
+take effect with the next call, so the cache is dropped after each commit, and an entry is not used after the token or
+one of the role bindings has expired.
 """
 
 import dataclasses
@@ -37,21 +37,21 @@ _ADMISSION = """
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Admission:
-    """A caller at a target: the project or organisation the route names, or the platform where it names none."""
+    """A caller and the target of a call: the project or organisation that the route names, else the platform."""
 
     caller: Caller
-    """With the roles that reach the target."""
+    """The caller, with only the role bindings that apply to the target."""
     project: Project | None = None
     org_id: str = ""
-    """The target's organisation, if there is one."""
+    """The organisation of the target; empty if it has none."""
     target_exists: bool = True
-    """A target that does not exist is answered like a hidden one."""
+    """If false, the caller gets the same response as for a target that they may not see."""
     ends_at: datetime.datetime = clock.EPOCH
-    """When the token or the first of the roles expires."""
+    """When the token or the first of the role bindings expires."""
     _verdicts: dict[str, rules.Verdict] = dataclasses.field(default_factory=dict)
 
     def decide(self, permission: str) -> rules.Verdict:
-        """Decided once for each permission: neither the roles nor the target of an admission change."""
+        """Decide whether the caller has the permission. The verdict is cached: an admission does not change."""
         verdict = self._verdicts.get(permission)
         if verdict is None:
             scopes = authority.scopes_of(self.org_id, self.project.project_id if self.project else "")
@@ -61,18 +61,18 @@ class Admission:
 
 
 class Admissions:
-    """The admissions that one process keeps. Several platform processes each keep their own."""
+    """The admissions that this process caches. Each platform process has its own cache."""
 
     def __init__(self, database: db.Database) -> None:
         self._database = database
         self._kept: dict[tuple[str, str, str], Admission] = {}
-        """By token and target. A digest would cost more than everything else here, and the token is in memory anyway.
-        The dict compares tokens only after their keyed hashes are equal, so its timing reveals nothing of them."""
+        """By token and target. The key is the token, not its digest: a digest takes longer than all else here, and the
+        token is in memory anyway. A dict compares keys only if their keyed hashes match, so timing reveals nothing."""
         self._kept_version: int | None = None
 
     async def find(self, token: str, now: datetime.datetime, *, project_id: str = "", org_id: str = "") -> Admission:
         key = (token, project_id, org_id)
-        # Read before the admission: the admission may then be newer than this version, never older.
+        # Read the version before the admission, so that the admission is never older than the version.
         version = self._database.version()
         if version is None:
             return await _read(self._database.reader, key, now)
@@ -96,7 +96,7 @@ async def _read(reader: db.Reader, key: tuple[str, str, str], now: datetime.date
     if first[3] <= clock.micros(now):
         raise errors.TokenExpired
     caller = _caller(rows)
-    # No project or organisation has this id: it may be the name of one that the caller can see.
+    # If no project or organisation has this id, it may be the name of one that the caller can see.
     if project_id and first[7] is None and (named := await orgs.project_named(reader, caller, now, project_id)):
         return await _read(reader, (token, named.project_id, org_id), now)
     if org_id and first[8] is None and (org := await orgs.org_named(reader, caller, now, org_id)):

@@ -1,7 +1,7 @@
-"""The one question of authority: may this actor do this there? Every domain asks `can`.
+"""Decide whether an actor has a permission at a target. All domains use `can` for this.
 
-The edge asks it for the permission of each endpoint, through `admission`. A domain asks where it needs more than that
-permission, or where it decides about an actor who is not the caller: then `actors` reads the actor first.
+The edge calls it with the permission of each endpoint, through `admission`. A domain calls it if it needs more than
+that permission, or if it decides about an actor who is not the caller; `actors` then reads the actor first.
 """
 
 import dataclasses
@@ -15,26 +15,26 @@ from gpuaas_platform.identity import rules, store
 from gpuaas_platform.kit import db
 
 Scopes = tuple[str, ...]
-"""The scopes whose roles reach a target, from the platform down to the target."""
+"""The scopes whose role bindings apply to a target: the platform, then the organisation, then the project."""
 PLATFORM: Scopes = ("platform",)
 _BATCH = 10_000
-"""Statements have a bounded size."""
+"""How many ids one SQL statement may contain; databases limit the number of parameters."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Actor:
-    """A person or a service account as stored now, with all roles."""
+    """A user or a service account as currently stored, with all role bindings."""
 
     state: str
-    """`active`, or why the actor may do nothing at all."""
+    """`active`, or the state because of which the actor may do nothing, such as `disabled`."""
     caller: Caller
 
 
 def can(caller: Caller, permission: str, scopes: Scopes, *, holders: Collection[str] | None = None) -> rules.Verdict:
-    """Decide whether the caller's roles give a permission at a target.
+    """Decide whether the caller's role bindings give a permission at a target.
 
-    `holders` are the roles that hold the permission. They are given for keys that apps declare, which only the catalog
-    has; for a key of the platform they are looked up."""
+    `holders` are the roles that contain the permission. Pass them for a permission that an app declares, because only
+    the catalog has these; for a permission of the platform they are looked up."""
     return rules.decide(caller.bindings, permission if holders is None else holders, scopes)
 
 
@@ -43,7 +43,7 @@ def can_everywhere(caller: Caller, permission: str) -> bool:
 
 
 def deciding_role(caller: Caller, holders: Collection[str], scopes: Scopes) -> Binding | None:
-    """The binding that makes `can` return "allowed": the one bound highest."""
+    """Return the role binding because of which `can` returns "allowed": the one with the widest scope."""
     holding = [binding for binding in caller.bindings if binding.scope in scopes and binding.role in holders]
     return min(holding, key=lambda binding: (scopes.index(binding.scope), binding.role), default=None)
 
@@ -53,12 +53,12 @@ def scopes_of(org_id: str = "", project_id: str = "") -> Scopes:
 
 
 def scopes_at(owned: Owned) -> Scopes:
-    """The scopes of a project, of what belongs to one, or of the target that a route names (`call.owner`)."""
+    """Return the scopes of a project, of an object that a project owns, or of a route's target (`call.owner`)."""
     return scopes_of(owned.org_id, owned.project_id)
 
 
 async def with_all_roles(reader: db.Reader, caller: Caller, now: datetime.datetime) -> Caller:
-    """The caller of a request with every role; the request carries only those that reach its target."""
+    """Return the caller with all role bindings. The caller of a request has only those that apply to its target."""
     if caller.actor_type != "user":
         return caller
     roles = await store.bindings_of(reader, [caller.actor_id], now)
@@ -66,13 +66,13 @@ async def with_all_roles(reader: db.Reader, caller: Caller, now: datetime.dateti
 
 
 def of_account(account: ServiceAccount) -> Caller:
-    """A service account has one role, in its project."""
+    """Return the caller for a service account. It has one role, in its project."""
     role = Binding(role="service_account", scope=account.project_id)
     return Caller("service_account", account.service_account_id, account.name, (role,))
 
 
 async def actors(reader: db.Reader, actor_ids: Collection[str], now: datetime.datetime) -> dict[str, Actor]:
-    """Many people and service accounts by id, in three reads for each batch. Unknown ids are left out."""
+    """Return users and service accounts by id, with three reads per batch. Unknown ids are left out."""
     actors_by_id: dict[str, Actor] = {}
     ordered = sorted(set(actor_ids))
     for first in range(0, len(ordered), _BATCH):

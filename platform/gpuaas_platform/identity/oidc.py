@@ -1,4 +1,4 @@
-"""Sign in through an identity provider. A sign-in that was started can be finished once, within ten minutes."""
+"""Sign in through an identity provider. A sign-in that was started can be finished only once, within ten minutes."""
 
 import datetime
 from typing import NoReturn
@@ -37,7 +37,7 @@ async def finish(call: Call, body: OidcExchange) -> Token:
     if kept is None:
         await _refuse(call, "This sign-in was not started here, was used, or is older than ten minutes.")
     if call.dry_run:
-        # Only the provider can check the code, and checking uses it up.
+        # A dry run cannot check the code: only the provider can, and it accepts a code only once.
         return Token(access_token="", expires_in_s=call.site.settings.session_ttl_s)
     try:
         claims = await provider.finish(body.code, kept["code_verifier"], kept["nonce"], call.now)
@@ -60,7 +60,7 @@ async def _sign_in(tx: db.Tx, call: Call, issuer: str, claims: dict[str, object]
 
 
 async def _new_user(tx: db.Tx, call: Call, issuer: str, claims: dict[str, object]) -> Caller:
-    """A new user has no roles."""
+    """Create the user at the first sign-in. A new user has no role bindings."""
     name, subject = await _free_name(tx, rules.wished_user_name(claims)), str(claims["sub"])
     user_id = await store.add_user(tx, name, issuer=issuer, subject=subject, created_by="oidc", now=call.now)
     caller, details = Caller("user", user_id, name), {"external_id": f"oidc:{subject}"}

@@ -19,7 +19,7 @@ _SCOPES = "SELECT scope FROM bindings WHERE user_id = $1 AND (expires_at = 0 OR 
 
 
 async def create_org(tx: db.Tx, call: Call, body: CreateOrg) -> Org:
-    """The creator becomes its first admin: an admin of the platform has no access to an organisation otherwise."""
+    """Create an organisation. The creator becomes its admin: platform admins have no access to it by default."""
     rules.check_name(body.name)
     if await store.ORGS.find(tx, "name = $1", body.name):
         raise errors.Conflict(f"An organisation named {body.name} already exists.")
@@ -56,7 +56,7 @@ project_by_id = store.PROJECTS.get
 
 
 async def get_project(reader: db.Reader, call: Call[ProjectPath]) -> Project:
-    """Return the project of the path as it is now."""
+    """Return the project that the path names, as currently stored."""
     project = await store.PROJECTS.get(reader, call.path.project_id)
     if project is None:
         raise errors.NotFound
@@ -77,7 +77,7 @@ async def rename_project(tx: db.Tx, call: Call[ProjectPath], body: RenameProject
 
 
 async def delete_project(tx: db.Tx, call: Call[ProjectPath]) -> Project:
-    """Delete the project and the roles in it. The caller has checked that it owns nothing."""
+    """Delete the project and its role bindings. The calling code has checked that the project owns nothing."""
     present = await get_project(tx, call)
     await store.unbind_all(tx, present.project_id)
     await store.PROJECTS.delete(tx, present.project_id)
@@ -94,7 +94,7 @@ async def check_exists(reader: db.Reader, project_id: str) -> None:
 
 
 async def find_project(reader: db.Reader, call: Call, id_or_name: str) -> Project | None:
-    """The project with this id, or of this name among those that the caller can see."""
+    """Return the project with this id, or the one with this name that the caller can see."""
     project = await store.PROJECTS.get(reader, id_or_name)
     return project or await project_named(reader, call.caller, call.now, id_or_name)
 
@@ -104,14 +104,14 @@ async def find_org(reader: db.Reader, call: Call, id_or_name: str) -> Org | None
 
 
 async def project_named(reader: db.Reader, caller: Caller, now: datetime.datetime, name: str) -> Project | None:
-    """The project of this name among those that the caller can see."""
+    """Return the project with this name that the caller can see; raise if there are several."""
     where, values = _visible_projects(caller, now)
     projects = await store.PROJECTS.find(reader, f"name = ${len(values) + 1} AND {where}", *values, name)
     return names.only(projects, name, lambda project: project.project_id)
 
 
 async def org_named(reader: db.Reader, caller: Caller, now: datetime.datetime, name: str) -> Org | None:
-    """The organisation of this name, if the caller can see it."""
+    """Return the organisation with this name, if the caller can see it."""
     where, values = _visible_orgs(caller, now)
     orgs = await store.ORGS.find(reader, f"name = ${len(values) + 1} AND {where}", *values, name)
     return orgs[0] if orgs else None
@@ -123,14 +123,14 @@ async def _check_free(reader: db.Reader, org_id: str, name: str) -> None:
 
 
 def _visible_orgs(caller: Caller, now: datetime.datetime) -> tuple[str, list[object]]:
-    """The WHERE clause of the list of organisations the caller may see, and its values."""
+    """Return the SQL condition for the organisations that the caller may see, and its values."""
     if authority.can_everywhere(caller, "identity.org.read"):
         return "1 = 1", []
     return f"org_id IN ({_SCOPES})", [caller.actor_id, clock.micros(now)]
 
 
 def _visible_projects(caller: Caller, now: datetime.datetime) -> tuple[str, list[object]]:
-    """The same for projects; a service account sees the one it belongs to."""
+    """Return the SQL condition for the projects that the caller may see. A service account sees its own project."""
     if authority.can_everywhere(caller, "identity.project.read"):
         return "1 = 1", []
     own = caller.bindings[0].scope if caller.actor_type == "service_account" else ""

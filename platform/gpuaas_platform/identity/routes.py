@@ -1,4 +1,4 @@
-"""Sign-in, sessions, the caller's own identity, organisations and projects."""
+"""Routes of sign-in, sessions, the caller's own identity, organisations and projects."""
 
 from gpuaas_contract import identity, sessions
 

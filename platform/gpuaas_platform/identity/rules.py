@@ -1,4 +1,4 @@
-"""Pure: where a permission reaches, who may give which role, and which names are allowed."""
+"""Pure rules: which targets a permission applies to, who may give which role, and which names are valid."""
 
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -15,14 +15,14 @@ NAME_LENGTH_MAX = 63
 _NAME = re.compile(r"(?=.*[A-Za-z0-9])[A-Za-z0-9_-]{1,63}")
 _USER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,62}")
 ALWAYS_HELD = ("platform_admin", "tenant_admin")
-"""The last holder of one of these keeps it: without one, no role could be given there any more."""
+"""Roles whose last holder cannot lose them: without a holder, no one could give roles there any more."""
 
 
 def decide(bindings: Iterable[Binding], permission: str | Collection[str], scopes: Sequence[str]) -> Verdict:
-    """Decide whether a permission, or one of the roles that hold it, reaches a target.
+    """Decide whether the role bindings give a permission at a target. It is given by name or by the roles that have it.
 
-    `scopes` are the target's: the platform, its organisation, its project. A role bound above reaches below. A caller
-    with no role in any of them must not learn that the target exists: hidden, not denied."""
+    `scopes` are the platform, the target's organisation and its project. A role binding in any of them applies. For a
+    caller with none, the verdict is "hidden", not "denied": the response must not reveal that the target exists."""
     roles = holders(permission) if isinstance(permission, str) else permission
     reaching = [binding for binding in bindings if binding.scope in scopes]
     if any(binding.role in roles for binding in reaching):
@@ -31,17 +31,17 @@ def decide(bindings: Iterable[Binding], permission: str | Collection[str], scope
 
 
 def holders(permission: str) -> frozenset[str]:
-    """Roles that hold a permission of the platform."""
+    """Return the roles that contain a permission of the platform."""
     return frozenset(role for role, keys in ROLES.items() if permission in keys)
 
 
 def why_not_grant(
     bindings: Iterable[Binding], role: str, level: Level, scopes: Sequence[str], *, to_self: bool
 ) -> str | None:
-    """Return the message that refuses a grant, or None. A caller cannot give a permission that they lack there.
+    """Return why the caller may not give the role, or None if they may. They can give only permissions that they have.
 
-    Temporary roles do not count: giving them on would make them permanent. An appointed role may hold more than the
-    appointing caller does, but callers cannot appoint themselves, or they could raise their own permissions.
+    Temporary role bindings do not count: to pass them on would make them permanent. Appointed roles are an exception:
+    they may contain more permissions than the caller has. So callers cannot give them to themselves.
     """
     if role not in GRANTABLE[level]:
         return f"At this level the roles are {', '.join(GRANTABLE[level])}."
@@ -71,7 +71,7 @@ def check_user_name(name: str) -> None:
 
 
 def wished_user_name(claims: dict[str, object]) -> str:
-    """A valid name for a person known to an identity provider; it may be taken already."""
+    """Return a valid name for a user of an identity provider. Another user may already have this name."""
     wished = claims.get("preferred_username") or claims.get("email") or ""
     cleaned = re.sub(r"[^A-Za-z0-9._@+-]+", "-", str(wished)).lstrip("._@+-")
     return cleaned[: NAME_LENGTH_MAX - 5] or "user"

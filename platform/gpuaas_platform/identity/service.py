@@ -1,4 +1,4 @@
-"""Sign-in and sign-out, tokens and sessions of people, service accounts and nodes. `admission` reads the tokens."""
+"""Sign-in, sign-out, tokens and sessions of users, service accounts and nodes. `admission` checks the tokens."""
 
 import datetime
 import hmac
@@ -45,7 +45,7 @@ async def login(call: Call, body: Login) -> Token:
     caller = Caller("user", user["user_id"], body.name)
 
     async def use_case(tx: db.Tx) -> Token:
-        # Checking takes time: the password may have been changed since, or the user disabled.
+        # The password check takes time. In that time the password may have changed, or the user was disabled.
         present = await store.user(tx, caller.actor_id)
         if present is None or present["state"] != "active" or present["password_hash"] != password_hash:
             raise errors.CredentialsInvalid
@@ -71,7 +71,7 @@ async def issue_token(
     key_id: str = "",
     until: datetime.datetime | None = None,
 ) -> Token:
-    """`until` limits the lifetime: a token made with a key expires with the key."""
+    """Issue a token. It expires at `until` at the latest: a token made with a key expires with the key."""
     secret = ids.new_secret({"user": "session", "service_account": "sat", "node": "node"}[caller.actor_type])
     expires_at = origin.now + datetime.timedelta(seconds=lifetime_s)
     expires_at = min(expires_at, until) if until else expires_at
@@ -82,7 +82,7 @@ async def issue_token(
 
 
 end_tokens_of = token_store.end_tokens_of
-"""End every token of an actor: its next call is refused."""
+"""Delete all tokens of an actor, so that its next call is refused."""
 
 
 async def list_sessions(reader: db.Reader, call: Call[Path, PageQuery]) -> Page[Session]:
@@ -110,7 +110,7 @@ async def _end_session(tx: db.Tx, call: Call, session_id: str) -> Session:
 
 
 async def make_first_admin(site: Site, origin: Origin, name: str, password: str) -> bool:
-    """Return whether this call made the admin: of processes that start together only one may show a password."""
+    """Create the first admin; return whether this call did. If processes start together, one may show a password."""
     if await store.user_by_name(site.database.reader, name) is not None:
         return False
     password_hash = await passwords.hashed(password)
@@ -125,13 +125,13 @@ async def make_first_admin(site: Site, origin: Origin, name: str, password: str)
 
 
 async def set_password(site: Site, origin: Origin, name: str, password: str, role: str) -> None:
-    """Set a user's password and give them a role for the whole platform; make the user if needed. For recovery."""
+    """For recovery: set a user's password and give them a platform role. Creates the user if needed."""
     password_hash = await passwords.hashed(password)
     await site.database.write(lambda tx: _enable(tx, origin, name, password_hash, role))
 
 
 async def refuse(call: Call, error: errors.ApiError, action: str, target: str, **details: str) -> NoReturn:
-    """Raise the error, and keep an audit row of the failed sign-in."""
+    """Write an audit row of the failed sign-in, then raise the error."""
     await call.site.refusals.write(
         lambda tx: record.audit(tx, call.origin, action, target, result="failure", details=details)
     )
@@ -139,7 +139,7 @@ async def refuse(call: Call, error: errors.ApiError, action: str, target: str, *
 
 
 def attempt_keys(call: Call, name: str) -> tuple[str, str]:
-    """Failures count against the name and against the address they come from."""
+    """Return the keys under which failed sign-ins are counted: the name and the address of the caller."""
     return f"name:{name[:_NAME_KEPT_MAX]}", f"peer:{call.peer}"
 
 

@@ -1,4 +1,4 @@
-"""SQL of organisations, projects, people, service accounts and role bindings. `tokens.store` has tokens and keys."""
+"""SQL of organisations, projects, users, service accounts and role bindings. `tokens.store` has tokens and keys."""
 
 import datetime
 from collections import defaultdict
@@ -107,7 +107,7 @@ async def bind(
     expires_at: datetime.datetime | None = None,
     reason: str = "",
 ) -> str:
-    """Return the new binding's id. A temporary binding of the same role, expired or not, is replaced."""
+    """Insert a role binding and return its id. It replaces a temporary binding of the same role, expired or not."""
     binding_id = ids.new("bind")
     sql = """INSERT INTO bindings (binding_id, user_id, role, scope, created_by, created_at, expires_at, reason)
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
@@ -128,7 +128,7 @@ async def unbind_all(tx: db.Tx, scope: str) -> None:
 
 
 async def bindings_of(reader: db.Reader, user_ids: Sequence[str], now: datetime.datetime) -> dict[str, list[Binding]]:
-    """The roles of people, by user id."""
+    """Return the role bindings of users that have not expired, by user id."""
     roles: dict[str, list[Binding]] = defaultdict(list)
     sql = f"""SELECT user_id, role, scope, expires_at, reason FROM bindings
               WHERE user_id IN ({db.marks(len(user_ids), 2)}) AND (expires_at = 0 OR expires_at > $1)"""  # noqa: S608
@@ -154,13 +154,13 @@ async def bindings_at(
 
 
 async def holds(reader: db.Reader, user_id: str, role: str, scope: str) -> bool:
-    """Whether the role is held permanently: temporary roles do not count."""
+    """Return whether the user has the role permanently. Temporary role bindings do not count."""
     sql = "SELECT 1 FROM bindings WHERE user_id = $1 AND role = $2 AND scope = $3 AND expires_at = 0"
     return await reader.one(sql, user_id, role, scope) is not None
 
 
 async def others_holding(reader: db.Reader, role: str, scope: str, *, apart_from: str) -> int:
-    """How many other people who can sign in hold the role there permanently."""
+    """Return how many other active users have the role in this scope permanently."""
     sql = """SELECT count(*) FROM bindings JOIN users ON users.user_id = bindings.user_id
              WHERE bindings.role = $1 AND bindings.scope = $2 AND bindings.expires_at = 0
              AND users.state = 'active' AND users.user_id <> $3"""

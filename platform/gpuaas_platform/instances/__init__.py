@@ -1,1 +1,1 @@
-"""App instances, their members and holds: what there is. `operations` changes it."""
+"""App instances, their members and holds, as currently stored. `operations` changes them."""

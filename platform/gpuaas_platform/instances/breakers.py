@@ -1,4 +1,4 @@
-"""The circuit breaker of a role: too many failed joins in its window stop further adds; running members stay."""
+"""The circuit breaker of a role. After too many failed joins in its window it refuses adds; running members stay."""
 
 import datetime
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from gpuaas_platform.kit.retention import Retained
 RETAINED = Retained(
     "instances.failed_joins", lambda _: BREAKER_WINDOW_S_MAX, store.has_old_failed_joins, store.forget_old_failed_joins
 )
-"""Failed joins that no breaker counts any more."""
+"""Deletes failed joins that are too old to count for any breaker."""
 
 
 async def state(reader: db.Reader, instance_id: str, role: RoleSpec, now: datetime.datetime) -> BreakerState:
@@ -31,7 +31,7 @@ async def state(reader: db.Reader, instance_id: str, role: RoleSpec, now: dateti
 async def count_failures(
     tx: db.Tx, origin: Origin, operation: OperationHead, instance: Instance, failed: Sequence[Member]
 ) -> None:
-    """Count failed members of an add or replace, all of one role; emit an event when that opens the breaker."""
+    """Record the failed members of an add or replace, all of one role. Emit an event if this opens the breaker."""
     if not failed:
         return
     role = role_of(await catalog.manifest_of(tx, instance.app_slug, instance.app_version), operation.component_key)
@@ -46,7 +46,7 @@ async def count_failures(
 
 
 async def close(tx: db.Tx, call: Call, instance: Instance, component_key: str, reason: str) -> None:
-    """Close the breaker of a role: its failed joins count no more."""
+    """Close the breaker of a role: delete its failed joins and, if it was open, emit an event."""
     role = role_of(await catalog.manifest_of(tx, instance.app_slug, instance.app_version), component_key)
     if (await state(tx, instance.instance_id, role, call.now)).open:
         payload = structs.pick(BreakerChanged, BreakerState(), component_key=component_key, reason=reason)

@@ -14,7 +14,7 @@ Subject = Instance | OperationHead
 async def emit(
     tx: db.Tx, origin: Origin, kind: str, of: Subject, payload: Wire, cause: OperationHead | None = None
 ) -> None:
-    """What an operation is or causes is emitted under the correlation id of the request that asked for it."""
+    """Emit an event. If an operation is its subject or cause, it gets the operation's correlation id."""
     operation = of if isinstance(of, OperationHead) else cause
     under = operation.correlation_id if operation else ""
     await record.emit(

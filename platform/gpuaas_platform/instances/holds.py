@@ -1,4 +1,4 @@
-"""Place and lift holds. A hold ends by itself; before that only its owner ends it."""
+"""Place and lift holds. A hold expires; before that, only its owner can lift it."""
 
 import datetime
 
@@ -46,7 +46,7 @@ async def page(reader: db.Reader, call: Call[InstancePath, PageQuery]) -> Encode
 
 
 async def lift(tx: db.Tx, call: Call[HoldPath], _: NoBody) -> Hold:
-    """Lift a hold by its id, or by the name of a hold that has not ended."""
+    """Lift the hold that the path names by id or, if it has not ended, by name."""
     instance, hold_id = await service.named(tx, call), call.path.hold_id
     hold = await store.HOLDS.get(tx, hold_id)
     if hold is None:

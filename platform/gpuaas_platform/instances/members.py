@@ -1,4 +1,4 @@
-"""Members: make a new one, bind it to an allocation, save its changes, free allocations that carry none any more."""
+"""Create members, bind them to allocations, save their changes, and unbind allocations without members."""
 
 from collections.abc import Collection, Sequence
 
@@ -16,7 +16,7 @@ from gpuaas_platform.record import service as record
 
 
 async def new(tx: db.Tx, call: Call, instance: Instance, component_key: str, allocation_id: str) -> Member:
-    """Insert a member of the role, on an allocation that is bound to the instance by this."""
+    """Insert a member of the role on the allocation, and bind the allocation to the instance."""
     allocation = await bind(tx, instance, allocation_id)
     member = Member(
         member_id=ids.new("mem"),
@@ -44,7 +44,7 @@ async def new(tx: db.Tx, call: Call, instance: Instance, component_key: str, all
 
 
 async def bind(tx: db.Tx, instance: Instance, allocation_id: str) -> Allocation:
-    """Bind an allocation of the project to the instance. Refuses one that is not active or carries another instance."""
+    """Bind an allocation of the project to the instance. Refuse it if it is not active or another instance uses it."""
     allocation = await allocations.in_project(tx, instance.project_id, allocation_id)
     if allocation.status != "active":
         raise errors.Conflict(f"{allocation_id} is {allocation.status}; only an active allocation can carry a member.")
@@ -58,7 +58,7 @@ async def bind(tx: db.Tx, instance: Instance, allocation_id: str) -> Allocation:
 async def release(
     tx: db.Tx, instance_id: str, project_id: str, allocation_ids: Sequence[str], *, kept: Collection[str]
 ) -> None:
-    """Unbind the allocations that carry no live member of the instance, except `kept`, which members will move to."""
+    """Unbind the allocations without a live member of the instance, except those in `kept`: members will move there."""
     if not allocation_ids:
         return
     used = await store.carrying(tx, instance_id, allocation_ids)
@@ -69,7 +69,7 @@ async def release(
 
 
 async def moved(tx: db.Tx, member: Member, allocation_id: str) -> Member:
-    """Return the member on another allocation; it keeps its identity and has not run there yet."""
+    """Return the member, moved to another allocation. It keeps its id and counts as not ready there yet."""
     allocation = await allocations.in_project(tx, member.project_id, allocation_id)
     return replace(
         member,
@@ -82,7 +82,7 @@ async def moved(tx: db.Tx, member: Member, allocation_id: str) -> Member:
 
 
 async def save(tx: db.Tx, origin: Origin, app_slug: str, present: Member, changed: Member) -> Member:
-    """Save a member with its next revision; emit its new status."""
+    """Save a member with the next revision. Emit an event if its status changed."""
     lifecycles.check_move(f"member {present.member_id}", lifecycles.MEMBER, present.status, changed.status)
     was_ready = changed.was_ready or changed.status in lifecycles.SERVING_MEMBER
     saved = replace(changed, was_ready=was_ready, revision=present.revision + 1, updated_at=origin.now)

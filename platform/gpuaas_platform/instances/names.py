@@ -1,4 +1,4 @@
-"""Pure: which members and allocations a request names. People name a member by its node, or by `node/role`."""
+"""Pure: which members and allocations a request names. Users name a member by its node, or by `node/role`."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -11,13 +11,13 @@ from gpuaas_platform.kit import names
 
 
 def split(named: str) -> tuple[str, str]:
-    """The node and the role in `node/role`; without a role, any."""
+    """Split `node/role` into the node and the role. An empty role means any role."""
     node_name, _, role = named.partition("/")
     return node_name, role
 
 
 def pick(members: Iterable[Member], named: str, roles: Collection[str] = ()) -> Member | None:
-    """Return the live member on a node. If the node has several, `roles` are the possible ones."""
+    """Return the live member on the named node. If the node has several, only those of `roles` count."""
     node_name, role = split(named)
     live = [member for member in members if member.status not in lifecycles.GONE_MEMBER]
     matches = [member for member in live if member.node_name == node_name and role in ("", member.component_key)]
@@ -27,21 +27,21 @@ def pick(members: Iterable[Member], named: str, roles: Collection[str] = ()) -> 
 
 
 def member_ids(members: Sequence[Member], named: Sequence[str], roles: Collection[str] = ()) -> list[str]:
-    """Return the ids of the named members. An unknown name is kept; a later check refuses it."""
+    """Return the ids of the named members. An unknown name is returned unchanged; a later check refuses it."""
     known = {member.member_id for member in members}
     picked = {name: None if name in known else pick(members, name, roles) for name in named}
     return [member.member_id if (member := picked[name]) else name for name in named]
 
 
 def roles_meant(manifest: Manifest, body: MemberOperationRequest) -> set[str]:
-    """Return the role that the request names, else all roles that have the operation."""
+    """Return the role that the request names; if it names none, all roles that allow the operation."""
     if body.component_key:
         return {body.component_key}
     return {role.component_key for role in manifest.roles if body.kind in role.operations}
 
 
 def allocations_in(form: Mapping[str, object], fields: Iterable[str], inputs: Mapping[str, object]) -> set[str]:
-    """Return the words in the inputs that name allocations. `fields` are those that the chosen topology names."""
+    """Return the names of allocations in the inputs. `fields` are the input fields that the chosen layout names."""
     values = [inputs[field] for field in _allocation_fields(form, fields) if field in inputs]
     words = [word for value in values for word in (value if isinstance(value, list) else [value])]
     return {word for word in words if isinstance(word, str)}
@@ -50,7 +50,7 @@ def allocations_in(form: Mapping[str, object], fields: Iterable[str], inputs: Ma
 def with_allocations(
     form: Mapping[str, object], fields: Iterable[str], inputs: Mapping[str, object], ids: Mapping[str, str]
 ) -> dict[str, object]:
-    """Return the inputs with each allocation replaced by its id."""
+    """Return the inputs with the name of each allocation replaced by its id."""
 
     def put(value: object) -> object:
         if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Instances, members, roles and holds over HTTP."""
+"""Routes of instances, members, roles and holds."""
 
 from gpuaas_contract import holds, instances
 

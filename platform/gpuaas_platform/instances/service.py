@@ -26,7 +26,7 @@ put_access_bundle = store.put_bundle
 
 
 async def in_project(reader: db.Reader, call: Call[ProjectPath], instance_id: str) -> Instance:
-    """Return an instance of the call's project, by its id or by the name of one that is not deleted."""
+    """Return the instance of the call's project with this id or, if it is not deleted, with this name."""
     project_id = call.path.project_id
     instance = await store.INSTANCES.get(reader, instance_id)
     if instance is None:
@@ -55,7 +55,7 @@ async def owned_by(reader: db.Reader, project_id: str) -> list[str]:
 
 
 async def member_in(reader: db.Reader, instance: Instance, member_id: str) -> Member:
-    """Return a member by its id, or by the node of a live member; as `node/role` where the node has several."""
+    """Return a member by its id. A live member can be named by its node, or by `node/role` if the node has several."""
     member = await store.MEMBERS.get(reader, member_id)
     if member is None:
         on_node = await store.live_members_on(reader, instance.instance_id, names.split(member_id)[0])
@@ -66,13 +66,13 @@ async def member_in(reader: db.Reader, instance: Instance, member_id: str) -> Me
 
 
 async def find_member(reader: db.Reader, instance_id: str, member_id: str) -> Member | None:
-    """Return a member of the instance, removed ones included."""
+    """Return the member of the instance with this id, even if it was removed; None if there is none."""
     member = await store.MEMBERS.get(reader, member_id)
     return member if member is not None and member.instance_id == instance_id else None
 
 
 async def members_among(reader: db.Reader, instance: Instance, member_ids: Collection[str]) -> set[str]:
-    """Return those of the ids that are members of the instance, removed ones included."""
+    """Return which of the ids are members of the instance. Removed members count too."""
     members = await store.members_named(reader, list(member_ids))
     return {member.member_id for member in members if member.instance_id == instance.instance_id}
 
@@ -128,7 +128,7 @@ async def check_name_free(tx: db.Tx, project_id: str, name: str) -> None:
 
 
 async def set_operator(tx: db.Tx, call: Call, instance: Instance, account_id: str, reason: str) -> Instance:
-    """Save the account that operates the instance. `operations` hands over the open operations."""
+    """Save the operator service account of the instance. `operations` hands over the open operations."""
     changed = msgspec.structs.replace(
         instance, operator_service_account_id=account_id, revision=instance.revision + 1, updated_at=call.now
     )

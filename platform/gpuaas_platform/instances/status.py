@@ -1,4 +1,4 @@
-"""Derive an instance's status and save it; emit what changed."""
+"""Derive an instance's status, save it, and emit events for changes."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from gpuaas_platform.instances import events, store
 from gpuaas_platform.kit import db, structs
 
 DELETED_TOPIC = "instances-deleted"
-"""Woken when an instance becomes deleted: what belongs to it ends."""
+"""Woken when an instance becomes deleted, so that its secrets are ended."""
 
 
 async def derive(
@@ -26,10 +26,10 @@ async def derive(
     conditions: Sequence[Condition],
     changed: Instance | None,
 ) -> Instance:
-    """Derive the status from the members, the conditions and the active operation on the whole instance.
+    """Derive the status from the members, the conditions and the kind of the active operation on the whole instance.
 
-    `operation` is the cause of the change, if there is one. `changed` is the instance with other new values to save
-    along with the status. Writes nothing when nothing changed."""
+    `operation` is the cause of the change, if there is one. `changed` is the instance with other new values, which are
+    saved together with the status. If nothing changed, nothing is written."""
     merged = status_rules.merged(instance.conditions, conditions)
     wanted = replace(changed or instance, conditions=merged)
     counts = await store.unsound_members(tx, instance.instance_id)

@@ -44,18 +44,18 @@ LIVE_INSTANCES = "project_id = $1 AND status <> 'deleted'"
 _LIVE_OF_APP = f"{LIVE_INSTANCES} AND app_slug = $2"
 _LIVING = "status NOT IN ('removed', 'tombstoned')"
 LIVE_MEMBERS = f"instance_id = $1 AND {_LIVING}"
-"""Conditions are written out in every query that wants them, so that both engines use the partial indexes."""
+"""SQL conditions. Queries repeat them literally, so that both engines use the partial indexes."""
 
 
 async def members_named(reader: db.Reader, member_ids: Sequence[str]) -> list[Member]:
-    """Gone ones included."""
+    """Return the members with these ids, including removed and tombstoned ones."""
     if not member_ids:
         return []
     return await MEMBERS.find(reader, f"member_id IN ({db.marks(len(member_ids))}) ORDER BY member_id", *member_ids)
 
 
 async def live_members(reader: db.Reader, instance_id: str) -> list[Member]:
-    """Cheap however many members an instance has had."""
+    """Return the members that are not removed or tombstoned. The time does not grow with the number of removed ones."""
     return await MEMBERS.find(reader, f"{LIVE_MEMBERS} ORDER BY member_id", instance_id)
 
 
@@ -64,14 +64,14 @@ async def live_members_on(reader: db.Reader, instance_id: str, node_name: str) -
 
 
 async def carrying(reader: db.Reader, instance_id: str, allocation_ids: Sequence[str]) -> set[str]:
-    """Those of the allocations that live members of the instance sit on."""
+    """Return which of the allocations have a live member of the instance."""
     where = f"{LIVE_MEMBERS} AND allocation_id IN ({db.marks(len(allocation_ids), 2)})"
     rows = await reader.all(f"SELECT allocation_id FROM members WHERE {where}", instance_id, *allocation_ids)  # noqa: S608
     return {row[0] for row in rows}
 
 
 async def unsound_members(reader: db.Reader, instance_id: str) -> dict[str, int]:
-    """Count the members that are degraded or failed, by status. Its cost does not grow with the other members."""
+    """Count the degraded and failed members, by status. The time does not grow with the number of other members."""
     sql = """SELECT status, COUNT(*) FROM members
              WHERE instance_id = $1 AND status IN ('degraded', 'failed') GROUP BY status"""
     return {row[0]: int(row[1]) for row in await reader.all(sql, instance_id)}
@@ -86,7 +86,7 @@ async def live_count_of_app(reader: db.Reader, project_id: str, app_slug: str) -
 
 
 async def live_member_count_of_app(reader: db.Reader, project_id: str, app_slug: str) -> int:
-    """Over all instances of the app in the project."""
+    """Count the live members of all instances of the app in the project."""
     of_app = f"instance_id IN (SELECT instance_id FROM instances WHERE {_LIVE_OF_APP})"  # noqa: S608 - the parts are ours
     return await _count(reader, f"members WHERE {_LIVING} AND {of_app}", project_id, app_slug)
 
@@ -109,7 +109,7 @@ async def deleted_among(reader: db.Reader, instance_ids: Sequence[str]) -> list[
 
 
 async def standing_holds(reader: db.Reader, instance_id: str, now: datetime.datetime) -> list[Hold]:
-    """Neither lifted nor expired."""
+    """Return the holds of the instance that are neither lifted nor expired."""
     where = "instance_id = $1 AND ends_at > $2 ORDER BY ends_at"
     return await HOLDS.find(reader, where, instance_id, clock.micros(now))
 

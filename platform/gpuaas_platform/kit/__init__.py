@@ -1,1 +1,1 @@
-"""Domain-free tools: store, clock, ids, wake-ups, settings."""
+"""Tools that belong to no domain: store, clock, ids, wake-ups, settings."""

@@ -1,7 +1,7 @@
-"""Count failures per key over a sliding window, so that guessing is slow.
+"""Count failures per key over a sliding window, to limit password guessing.
 
-In memory: each platform process counts alone, from its start. Several processes allow several times more guesses, which
-are still few against the number of passwords."""
+The counts are in memory: each platform process counts separately, from its start. Several processes allow several times
+as many guesses, which is still few compared with the number of possible passwords."""
 
 import datetime
 import math
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 
 class Attempts:
-    """Safe to use from threads: passwords are checked in some."""
+    """Counts of recent failures. Thread-safe, because passwords are checked in threads."""
 
     def __init__(self, failures_max: int = 5, window_s: float = 60, keys_max: int = 10_000) -> None:
         self._failures_max, self._window_s, self._keys_max = failures_max, window_s, keys_max
@@ -19,7 +19,7 @@ class Attempts:
         self._lock = threading.Lock()
 
     def wait_s(self, keys: Sequence[str], now: datetime.datetime) -> int:
-        """Seconds until another try is allowed under every key; 0 is now."""
+        """Return the seconds until another attempt is allowed under all keys; 0 if it is allowed now."""
         with self._lock:
             return max(self._wait_of(key, now.timestamp()) for key in keys)
 

@@ -1,4 +1,4 @@
-"""Time comes in as an argument; this is where it comes from."""
+"""The source of the current time, and conversions. Other code gets the time as an argument."""
 
 import datetime
 from collections.abc import Callable
@@ -12,7 +12,7 @@ def utc_now() -> datetime.datetime:
 
 
 def micros(moment: datetime.datetime) -> int:
-    """Microseconds since 1970, the form in which moments are stored and compared in SQL."""
+    """Return the microseconds since 1970. SQL stores and compares times in this form."""
     return int(moment.timestamp() * 1_000_000)
 
 
@@ -21,5 +21,5 @@ def moment(micros_since_1970: int) -> datetime.datetime:
 
 
 def moment_or_none(micros_since_1970: int) -> datetime.datetime | None:
-    """Columns that hold 0 for never."""
+    """Return the time, or None for 0. For columns in which 0 means "never"."""
     return moment(micros_since_1970) if micros_since_1970 else None

@@ -1,9 +1,9 @@
-"""The store port. Two drivers implement it: `sqlite` (embedded) and `postgres`.
+"""The interface of the store. Two drivers implement it: `sqlite` (embedded) and `postgres`.
 
-A write use case is one coroutine function of a transaction and may await nothing but that transaction. Writers wait in
-a queue. Those that queue while a commit runs become the next group: each runs under its own savepoint, all are
-committed together, and only then do they get their results. One group runs at a time, also across processes, so each
-write use case sees all earlier ones and runs alone.
+A write use case is a coroutine function that gets a transaction and may await only that transaction. Writers wait in a
+queue. Those that arrive while a group runs become the next group: each runs under its own savepoint, all are committed
+together, and they get their results after the commit. Only one group runs at a time, across all processes, so write
+use cases never run concurrently and each sees the changes of all earlier ones.
 """
 
 import asyncio
@@ -15,17 +15,17 @@ from gpuaas_contract import errors
 
 Result = TypeVar("Result")
 OnGroup = Callable[[int, float], None]
-"""Called after each commit with the number of writers and the seconds it took."""
+"""Called after each group with the number of its writers and the seconds that it took."""
 
 
 class Unavailable(Exception):
-    """The store does not answer, or cannot take more."""
+    """The store does not answer, or cannot store more data."""
 
 
 class Duplicate(errors.Conflict):
-    """A unique index refused a row. Use cases look first and name what is taken; this is the second line of defence.
+    """A unique index refused a row. Use cases check for duplicates first and name them; this error is the fallback.
 
-    Let it pass: PostgreSQL runs no other statement of the transaction after it."""
+    Do not catch it in a use case: PostgreSQL then refuses all further statements of the transaction."""
 
     def __init__(self, reason: str) -> None:
         super().__init__("An object with the same name or key exists already.")
@@ -37,7 +37,7 @@ class Row(Protocol):
 
 
 class Reader(Protocol):
-    """SQL uses $1, $2 … for parameters, on both engines."""
+    """Runs queries. Parameters in SQL are written $1, $2 … for both engines."""
 
     async def one(self, sql: str, *values: object) -> Row | None: ...
 
@@ -46,7 +46,7 @@ class Reader(Protocol):
 
 class Tx(Reader, Protocol):
     async def run(self, sql: str, *values: object) -> int:
-        """Execute and return how many rows it touched."""
+        """Execute a statement and return how many rows it changed."""
 
     def wake(self, topic: str) -> None:
         """Wake the listeners of `topic` after the commit."""
@@ -56,12 +56,12 @@ UseCase = Callable[[Tx], Awaitable[Result]]
 
 
 def marks(count: int, first: int = 1) -> str:
-    """Return `$1, $2, …` for this many values of a list."""
+    """Return the placeholders `$1, $2, …` for `count` values, starting with the number `first`."""
     return ", ".join(f"${position}" for position in range(first, first + count))
 
 
 def equal(wanted: Mapping[str, str | None]) -> tuple[str, list[str]]:
-    """Return the condition that these columns have these values, and the values. A column without a value is free."""
+    """Return the SQL condition that these columns have these values, and the values. Empty values are ignored."""
     asked = {column: value for column, value in wanted.items() if value}
     return " AND ".join(f"{column} = ${at}" for at, column in enumerate(asked, 1)) or "1 = 1", list(asked.values())
 
@@ -71,10 +71,10 @@ class Database(Protocol):
     on_group: OnGroup
 
     def version(self) -> int | None:
-        """Return a number that changes with every commit of any process; None if that costs as much as a read."""
+        """Return a number that changes with every commit of any process; None if it is not faster than a read."""
 
     async def write(self, use_case: UseCase[Result], *, keep: bool = True) -> Result:
-        """Run the use case and commit it; with keep=False roll it back and still return its result (dry run)."""
+        """Run the use case, commit, and return its result. With keep=False roll it back instead (dry run)."""
 
     async def close(self) -> None: ...
 
@@ -92,8 +92,8 @@ class Job:
 
 
 def finish(jobs: Sequence[Job], notify: Callable[[str], None], commit_error: BaseException | None) -> None:
-    """Hand every writer of a group its result, on the event loop, after the commit."""
-    # After a failed commit too: it may have succeeded although its answer was lost, and a needless wake costs one look.
+    """Wake the listeners of a group and give each writer its result. Runs on the event loop, after the commit."""
+    # Also after a failed commit: it may have succeeded, with only its answer lost. A needless wake-up costs one read.
     for topic in topics_of(jobs):
         notify(topic)
     for job in jobs:
@@ -107,5 +107,5 @@ def finish(jobs: Sequence[Job], notify: Callable[[str], None], commit_error: Bas
 
 
 def topics_of(jobs: Sequence[Job]) -> list[str]:
-    """Return the topics that a group wakes: those of the writers that are kept, each once."""
+    """Return the topics that a group wakes, each once: those of its writers that succeed and are no dry run."""
     return list(dict.fromkeys(topic for job in jobs if job.keep and job.error is None for topic in job.topics))

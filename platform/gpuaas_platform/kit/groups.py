@@ -1,4 +1,4 @@
-"""The queue of writers, for both drivers. Writers that queue while a group runs become the next group."""
+"""The queue of writers, for both drivers. Writers that arrive while a group runs become the next group."""
 
 import asyncio
 import time
@@ -8,11 +8,11 @@ from typing import cast
 from gpuaas_platform.kit import db
 
 GROUP_MAX = 64
-"""Large enough to share the cost of a commit, small enough not to block the event loop for long."""
+"""Most writers of a group: enough to share the time of a commit, few enough not to block the event loop for long."""
 
 
 class GroupCommit:
-    """The writing half of a store. A driver implements how a group runs."""
+    """The writing part of a store. A driver implements how a group runs."""
 
     def __init__(self, notify: Callable[[str], None]) -> None:
         self.on_group: db.OnGroup = lambda *_: None
@@ -34,7 +34,7 @@ class GroupCommit:
         raise NotImplementedError
 
     async def _finish_writing(self) -> None:
-        """Run the writers that still wait, then stop."""
+        """Run the writers that are still in the queue, then stop."""
         self._is_last = True
         self._has_work.set()
         await self._writer

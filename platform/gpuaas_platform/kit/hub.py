@@ -1,6 +1,6 @@
-"""Wake-ups inside one process, and the long poll made of them.
+"""Wake-ups inside one process, and long polls that use them.
 
-A waiter listens, reads the truth, then waits: a missed wake costs delay only."""
+A waiter starts to listen, reads the store, then waits. A missed wake-up only causes a delay."""
 
 import asyncio
 import contextlib
@@ -18,19 +18,19 @@ class Hub:
         self._listeners: dict[str, set[asyncio.Event]] = defaultdict(set)
         self.closing = False
         self.waiting = 0
-        """Long polls that wait right now."""
+        """Number of long polls that currently wait."""
 
     def notify(self, topic: str) -> None:
         for listener in self._listeners.get(topic, ()):
             listener.set()
 
     def notify_all(self) -> None:
-        """Wake every listener, because wakes may have been missed."""
+        """Wake every listener. Used if wake-ups may have been missed."""
         for topic in list(self._listeners):
             self.notify(topic)
 
     def close(self) -> None:
-        """The server stops: every long poll and every stream ends now with what it has."""
+        """End every long poll and every stream now, because the server stops. They return their last result."""
         self.closing = True
         self.notify_all()
 
@@ -54,7 +54,7 @@ class Hub:
         *,
         look_every_s: float = WAIT_MAX_S,
     ) -> Answer:
-        """Look at once and at every wake, until the answer is enough or the time is over; return the last answer."""
+        """Call `look` now and after each wake-up, until `enough` accepts its answer or the time is over; return it."""
         ends_at = time.monotonic() + max(0.0, min(wait_s, WAIT_MAX_S))
         with self.listen(topic) as listener:
             while True:
@@ -70,8 +70,8 @@ class Hub:
 
 
 async def wait(listener: asyncio.Event, timeout_s: float) -> None:
-    """Wait for the next wake or the timeout, and reset the listener."""
-    # Not `wait_for`: Python 3.11's forgets a cancellation that comes together with the wake, and a loop never ends.
+    """Wait for the next wake-up or the timeout, then reset the listener."""
+    # Not `wait_for`: in Python 3.11 it can lose a cancellation that arrives with the wake-up; a loop would never end.
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
             await listener.wait()

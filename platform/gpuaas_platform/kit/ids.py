@@ -1,4 +1,4 @@
-"""Ids are prefixed and sort by time of creation. Secrets carry a prefix and a checksum so that scanners find them."""
+"""Make ids, which sort by creation time, and secrets, whose prefix and checksum let secret scanners recognise them."""
 
 import hashlib
 import random
@@ -12,13 +12,13 @@ _LETTER_OF_BYTE = bytes(ord(_ALPHABET[value % 32]) for value in range(256))
 _PER_MILLISECOND_MAX = 32**3
 _lock = threading.Lock()
 _millisecond, _letters, _count = 0, "", 0
-"""Of the id made last: its time, the same in base 32, and how many of that time there were before it."""
+"""State of the last id: its millisecond, the same in base 32, and how many ids of that millisecond came before it."""
 
 
 def new(prefix: str) -> str:
-    """In base 32: 10 letters of milliseconds, 3 that count within one process, 13 by chance, 65 bits of it.
+    """Return a new id. In base 32: 10 letters of time in milliseconds, 3 of a counter, 13 random ones (65 bits).
 
-    In one process each is above the last. Nothing rests on an id being hard to guess.
+    Within one process, each id sorts after the one before. Security must not depend on ids being hard to guess.
     """
     letters, count = _next()
     by_chance = random.randbytes(13).translate(_LETTER_OF_BYTE).decode()
@@ -32,12 +32,12 @@ def new_secret(kind: str) -> str:
 
 
 def digest(secret: str) -> str:
-    """What is stored of a random secret. The secrets have 260 random bits, so a plain hash is enough."""
+    """Return the digest that is stored instead of a secret. Secrets have 260 random bits, so a plain hash is enough."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def _next() -> tuple[str, int]:
-    """A millisecond that is full, or that the clock was set back behind, is followed by the next."""
+    """Return time and counter of the next id. Use the next millisecond if this one is full; never go back in time."""
     global _millisecond, _letters, _count
     with _lock:
         now, _count = time.time_ns() // 1_000_000, _count + 1
@@ -48,5 +48,5 @@ def _next() -> tuple[str, int]:
 
 
 def _base32(value: int, length: int) -> str:
-    """Two letters at a time. `length` is even."""
+    """Return the number in base 32, made two letters at a time. `length` must be even."""
     return "".join([_PAIRS[value >> shift & 1023] for shift in range(5 * length - 10, -1, -10)])

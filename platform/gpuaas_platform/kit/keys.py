@@ -1,6 +1,6 @@
-"""Signing keys of the platform: one file each in the data folder, made at first start, readable by the owner only.
+"""Signing keys of the platform: one file each in the data folder, made at first start, readable only by the owner.
 
-Files, because they are needed while custody is sealed. The SSH authority is in custody: `access.authority`.
+They are files because they are needed while custody is sealed. `access.machines.authority` keeps its key in custody.
 """
 
 import contextlib
@@ -21,16 +21,16 @@ AUDIT_FILE = "audit.pem"
 @dataclass(frozen=True)
 class Keys:
     tasks: Ed25519PrivateKey
-    """Signs node tasks."""
+    """The key that signs node tasks."""
     audit: Ed25519PrivateKey
-    """Signs heads of the audit chains."""
+    """The key that signs the heads of the audit chains."""
 
     def request_digest(self, content: bytes) -> str:
-        """Return a keyed digest: a request may hold a password, and the stored digest must not help to guess it."""
+        """Return a keyed digest. A request may contain a password, and the stored digest must not help to guess it."""
         return hashlib.blake2b(content, key=self._digest_key, digest_size=32).hexdigest()
 
     def fingerprint(self, content: bytes) -> str:
-        """Return a short keyed digest by which people distinguish values. It must not help to guess a short value."""
+        """Return a short keyed digest that lets users distinguish values. It must not help to guess a short value."""
         return hashlib.blake2b(content, key=self._fingerprint_key, digest_size=8).hexdigest()
 
     @functools.cached_property
@@ -79,24 +79,24 @@ def private_pem(key: Ed25519PrivateKey | EllipticCurvePrivateKey) -> bytes:
 
 
 def openssh_public(key: Ed25519PrivateKey) -> str:
-    """Return the public half in the form that sshd reads."""
+    """Return the public key in the form that sshd reads."""
     raw = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     return raw.decode()
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Replace the file as a whole. At no moment can other users read it.
+    """Replace the file atomically. Other users can never read it.
 
-    For one writer at a time: it overwrites the draft of a writer that died."""
+    Only for one writer at a time: it overwrites the temporary file that a crashed writer left."""
     draft = path.with_suffix(".new")
     _write(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), content)
     draft.rename(path)
 
 
 def create_private(path: Path, content: bytes) -> None:
-    """Create the file unless it exists: of several processes that create it at once, all read the first one.
+    """Create the file unless it exists. If several processes do this at once, the first one's file stays.
 
-    A link fails if the file exists; a rename would replace a key that is already in use."""
+    It uses a link, which fails if the file exists; a rename would replace a key that is already in use."""
     descriptor, draft = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
     _write(descriptor, content)
     with contextlib.suppress(FileExistsError):

@@ -1,5 +1,5 @@
-"""Log lines as JSON on stderr, written together once per turn of the event loop: under load that is one system call for
-many requests. `main` configures it."""
+"""Write log lines as JSON to stderr. Lines are collected and written once per turn of the event loop: under load, one
+system call writes the lines of many requests. `main` configures it."""
 
 import asyncio
 import atexit
@@ -15,9 +15,9 @@ import structlog
 from structlog.typing import EventDict
 
 CONTEXT: contextvars.ContextVar[Callable[[], dict[str, str]]] = contextvars.ContextVar("log fields", default=dict)
-"""Fields that every line of the present request gets unless it sets them itself; read when a line is written."""
+"""Returns the fields that the log lines of the current request get by default. Called for each line."""
 _write_info: Callable[[bytes], None] | None = None
-"""Where encoded lines of level info go; None as long as nothing is configured."""
+"""Writes encoded lines of level info; None before `configure` was called."""
 _encode = msgspec.json.Encoder(enc_hook=repr).encode
 
 
@@ -41,7 +41,7 @@ def configure(level: str) -> None:
 
 
 def info(line: msgspec.Struct) -> None:
-    """A line that has all its fields, `level` and `timestamp` too, past structlog: every request leaves one."""
+    """Log a line that already has all fields, with `level` and `timestamp`. Skips structlog, which is slower."""
     if _write_info is None:
         structlog.get_logger().info(**msgspec.structs.asdict(line))
     else:
@@ -49,7 +49,7 @@ def info(line: msgspec.Struct) -> None:
 
 
 class Lines:
-    """Lines of threads without a loop are written at once."""
+    """Collects log lines until the next turn of the event loop. In a thread without a loop it writes at once."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

@@ -1,6 +1,6 @@
-"""Run a sweep when its topic is woken, and at a steady interval. A wake carries no data: a sweep reads the state.
+"""Run a sweep when its topic is woken, and at intervals. A wake-up carries no data: the sweep reads the store.
 
-A sweep that needs something from outside raises `Later`: the loop logs it once and waits longer after each attempt.
+A sweep raises `Later` if something outside the process is missing. The loop logs this once and increases the pause.
 """
 
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ _DOUBLINGS_MAX = 10
 
 
 class Later(Exception):
-    """Something outside is missing, and an immediate retry does not help. The text names what is missing."""
+    """Something outside the process is missing, so an immediate retry does not help. The text names what is missing."""
 
 
 async def run(wakes: hub.Hub, topic: str, interval_s: float, sweep: Callable[[], Awaitable[None]]) -> None:
@@ -38,5 +38,5 @@ async def run(wakes: hub.Hub, topic: str, interval_s: float, sweep: Callable[[],
 
 
 def pause_s(interval_s: float, tries: int) -> float:
-    """Return the pause after this many attempts in a row that raised `Later`."""
+    """Return the pause in seconds after `tries` consecutive attempts that raised `Later`."""
     return max(interval_s, min(interval_s * 2.0 ** min(tries, _DOUBLINGS_MAX), _PAUSE_S_MAX))

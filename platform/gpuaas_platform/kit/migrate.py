@@ -1,7 +1,7 @@
-"""Numbered SQL files, each applied once, in one transaction, at start. Running them again does nothing.
+"""Migrate the database at start: apply the numbered SQL files that are not applied yet, in one transaction.
 
-The files are written for both engines. `{{…}}` marks what the engines write differently; `_translated` replaces it.
-A database that has migrations unknown to this release is refused before anything is changed: see `check_not_newer`.
+The files are for both engines. `_translated` replaces the marks `{{…}}` with SQL of the engine.
+A database with migrations that this release does not have is refused before any change: see `check_not_newer`.
 """
 
 import contextlib
@@ -47,10 +47,10 @@ _MARKS = {
     "item PATH": ("json_extract(item.value, '$.{path}')", "(item.value ->> '{path}')"),
     "position": ("item.key + 1", "item.place"),
 }
-"""What a mark means on each engine. `document` is a field of a row's JSON document: text, a number, microseconds since
-1970 of a timestamp, or the number of items of a list. `without` is the document without some fields, `only` the
-document with no others, which must be objects or lists. `each` is for
-FROM; of such a list, `item` is an item as text, or a field of it, and `position` its number from 1."""
+"""The SQL of each mark, for SQLite and PostgreSQL. `document` is a field of a row's JSON document: as text, number,
+timestamp (microseconds since 1970) or length of a list. `without` is the document without the named fields; `only` has
+just these fields, which must be objects or lists. `each` is for FROM: it makes a row of each item in a list. There,
+`item` is the item as text, or a field of the item, and `position` is its number, starting with 1."""
 _MARK = re.compile(r"\{\{\s*(?P<word>\w+)(?: (?P<path>[\w. ]+?))?(?: as (?P<form>\w+))?\s*\}\}")
 _COMMENT = re.compile(r"--[^\n]*")
 _LEDGER = "CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY)"
@@ -58,7 +58,7 @@ _APPLIED = "SELECT number FROM migrations"
 
 
 class NewerDatabase(Exception):
-    """The database was migrated by a newer release. `fix` is what to do."""
+    """A newer release migrated the database. `fix` is what the operator can do."""
 
     fix = "Run the newer release of gpuaas-platform, or restore the backup that was made before the upgrade."
 
@@ -70,7 +70,7 @@ class NewerDatabase(Exception):
 
 
 async def check_not_newer(sqlite_path: Path, database_url: str) -> None:
-    """Raise `NewerDatabase` if the database has migrations this release does not know. Changes nothing."""
+    """Raise `NewerDatabase` if the database has migrations that this release does not have. Changes nothing."""
     applied = await _applied_postgres(database_url) if database_url else _applied_sqlite(sqlite_path)
     _check_known(applied)
 
@@ -93,7 +93,7 @@ async def migrate_postgres(url: str) -> None:
 
 
 def files(engine: str) -> Iterator[tuple[int, list[str]]]:
-    """The number and the statements of each migration, in order."""
+    """Yield the number and the statements of each migration, in order."""
     folder, known = resources.files("gpuaas_platform") / "migrations", set[int]()
     for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if re.fullmatch(r"\d{4}_\w+\.sql", file.name):
@@ -105,7 +105,7 @@ def files(engine: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def statements_of(script: str) -> list[str]:
-    """Split a script at the semicolons that end statements; those inside strings and comments are kept."""
+    """Split a script into statements, at semicolons. Ignore semicolons inside strings and comments."""
     statements, part = [], ""
     for piece in re.split(r"(?<=;)", script):
         part += piece
@@ -118,7 +118,7 @@ def statements_of(script: str) -> list[str]:
 
 
 def _missing(engine: str, applied: set[int]) -> Iterator[str]:
-    """The statements of the migrations that were not applied yet, and after each migration the one that records it."""
+    """Yield the statements of each migration that is not applied yet, then the statement that records it as applied."""
     _check_known(applied)
     for number, statements in files(engine):
         if number not in applied:
@@ -129,7 +129,7 @@ def _missing(engine: str, applied: set[int]) -> Iterator[str]:
 def _applied_sqlite(path: Path) -> set[int]:
     if not path.exists():
         return set()
-    # Without a log beside it no process has the file open, and reading it as immutable leaves no new files behind.
+    # If there is no WAL file, no process has the database open, and `immutable=1` reads it without creating files.
     mode = "mode=ro" if Path(f"{path}-wal").exists() else "immutable=1"
     with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True)) as connection:
         if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'migrations'").fetchone() is None:

@@ -1,4 +1,4 @@
-"""Choose the object that a name means. Each domain looks up its own names and passes the matches here."""
+"""Choose the object that a name identifies. Each domain looks up its own names and passes the matches here."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar

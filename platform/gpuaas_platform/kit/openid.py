@@ -1,6 +1,6 @@
-"""Client of one OpenID provider: authorization code with PKCE (S256). `server` makes it, `identity.oidc` uses it.
+"""Client of one OpenID provider: authorization code flow with PKCE (S256). `server` makes it, `identity.oidc` uses it.
 
-The libraries build the requests and check the ID token; here is only the order of things, and what is fetched when.
+Libraries build the requests and check the ID token. This module only sends the requests, in the right order.
 """
 
 import datetime
@@ -23,19 +23,19 @@ _METADATA_KEPT_S = 600.0
 _TIMEOUT_S = 10.0
 _CLOCK_SKEW_S = 60
 Fields = dict[str, Any]
-"""An object of JSON from the provider."""
+"""A JSON object from the provider."""
 _SCOPE = "openid profile email"
 _ACCEPT = {"Accept": "application/json"}
 _SIGNATURES = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519", "EdDSA")
-"""Made with a private key, all of them: a provider's public key can never pass as a shared secret."""
+"""Accepted signature algorithms. All are asymmetric: the provider's public key cannot be misused as a shared secret."""
 
 
 class Unreachable(Exception):
-    """The provider does not answer, or not in the way providers do."""
+    """The provider does not answer, or its answer is not usable."""
 
 
 class Refused(Exception):
-    """The provider refused the code, or its token does not hold."""
+    """The provider refused the code, or its ID token is not valid."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ class Provider:
         self.issuer = issuer.rstrip("/")
         _check_transport(self.issuer)
         self._client_id, self._client_secret, self._redirect_url = client_id, client_secret, redirect_url
-        # Loading the trusted authorities takes a while: once, not with every request.
+        # Loading the trusted TLS authorities takes time, so it is done once, not for each request.
         self._tls = httpx.create_ssl_context()
         self._metadata: Fields = {}
         self._metadata_until = 0.0
 
     async def start(self) -> Start:
-        """Where to send the browser, and what to keep until it is back."""
+        """Return the URL for the browser, and the values to store until the user returns from the provider."""
         metadata = await self._discover()
         state, nonce, code_verifier = generate_token(48), generate_token(48), generate_token(64)
         url = prepare_grant_uri(
@@ -74,7 +74,7 @@ class Provider:
         return Start(url, state, nonce, code_verifier)
 
     async def finish(self, code: str, code_verifier: str, nonce: str, now: datetime.datetime) -> Fields:
-        """Return the claims about the person who signed in. Keys are read each time: they may be rotated."""
+        """Return the claims about the user who signed in. Reads the provider's keys each time: they may be rotated."""
         metadata = await self._discover()
         answer = await self._redeem(metadata, code, code_verifier)
         key_set = await self._send("GET", metadata["jwks_uri"])

@@ -1,5 +1,5 @@
-"""Pages of lists, in one form for every list: an opaque token names where the next page starts. The cost of a page does
-not grow with what precedes it."""
+"""Pages of lists, the same for every list: an opaque token contains where the next page starts. The time to read a page
+does not grow with the number of pages before it."""
 
 import functools
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,7 +16,7 @@ EncodedItem = TypeVar("EncodedItem", covariant=True)
 
 
 class PageRequest(Protocol):
-    """The part of a query that every list has."""
+    """The query parameters that every list has."""
 
     @property
     def page_size(self) -> int: ...
@@ -26,7 +26,7 @@ class PageRequest(Protocol):
 
 
 class EncodedPage(msgspec.Struct, Generic[EncodedItem], frozen=True):
-    """A `Page` whose items are already JSON: documents pass from the store to the answer without being decoded."""
+    """A `Page` whose items are already JSON: documents go from the store to the response without being decoded."""
 
     items: msgspec.Raw
     next_page_token: str | None = None
@@ -43,7 +43,7 @@ async def page(
     """Read one page of the list `name`.
 
     `read` gets the key of the last item of the previous page (`start` for the first page) and how many items to
-    return. It is asked for one more than fits, which shows whether there is a next page."""
+    return. That is one more than the page size: if it returns all of them, there is a next page."""
     size = query.page_size
     items = list(await read(position(name, query) or start, size + 1))
     if len(items) <= size:
@@ -54,7 +54,7 @@ async def page(
 async def documents(
     reader: db.Reader, table: Table[Document], query: PageRequest, where: str, *values: object
 ) -> Page[Document]:
-    """One page of a document table in order of id, which is the order of creation."""
+    """Return one page of a document table, ordered by id, which is the order of creation."""
     sql = _where(table.key, where, len(values))
     return await page(
         table.name,
@@ -67,7 +67,7 @@ async def documents(
 async def encoded(
     reader: db.Reader, table: Table[Document], query: PageRequest, where: str, *values: object
 ) -> EncodedPage[Document]:
-    """The same page, for lists that are passed on without looking at the items."""
+    """Return the same page as `documents` does, with the items as JSON, not decoded."""
     size, sql = query.page_size, _where(table.key, where, len(values))
     texts = await table.find_encoded(reader, sql, *values, position(table.name, query), size + 1)
     following = None
@@ -77,7 +77,7 @@ async def encoded(
 
 
 def position(name: str, query: PageRequest) -> str:
-    """The key that the previous page ended with; empty for the first page."""
+    """Return the key of the last item of the previous page; empty for the first page."""
     return tables.read_token(name, query.page_token) if query.page_token else ""
 
 

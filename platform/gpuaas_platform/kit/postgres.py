@@ -1,11 +1,11 @@
 """The production store: PostgreSQL through asyncpg.
 
-Groups run one at a time on one connection, under an advisory lock that other platform processes take too: so the order
-of event cursors is the order of commits, on one process or on many.
+Groups of writers run one at a time, under an advisory lock that all platform processes use. So the order of event
+cursors is the order of commits, with one process or many.
 
-Wake-ups between the processes are LISTEN and NOTIFY. The topics of a group are sent inside its transaction, so they
-arrive exactly when the group is visible. Each process listens on a connection of its own. A wake-up only means "look
-again": after a time without a connection, all listeners are woken.
+Wake-ups between processes use LISTEN and NOTIFY. The topics of a group are sent inside its transaction, so they arrive
+when its changes are visible. Each process listens on a separate connection. A wake-up only means "read again", so all
+listeners are woken after that connection was lost and made again.
 """
 
 import asyncio
@@ -29,10 +29,10 @@ _Borrowed: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
 
 WRITER_LOCK = 0x6770_7561  # "gpua"
 _CLOSE_S_MAX = 5.0
-"""Writers that wait when the store closes are still run, unless the server does not answer."""
+"""How long `close` waits until the queued writers have run. The limit matters if the server does not answer."""
 CHANNEL = "gpuaas_wakes"
 _PAYLOAD_BYTES_MAX = 7900 - 64
-"""PostgreSQL takes 8000; the sender and the brackets need some."""
+"""Most bytes of topics in one message. PostgreSQL allows 8000; the sender and the JSON brackets need some of them."""
 _ALIVE_EVERY_S = 10.0
 _BACK_OFF_S_FIRST = 0.2
 _BACK_OFF_S_MAX = 5.0
@@ -44,11 +44,11 @@ _GONE = (
     asyncpg.InterfaceError,
     OSError,
 )
-"""The server went away, is full or is being shut down."""
+"""Errors that mean: the database server is unreachable, is out of resources or shuts down."""
 
 
 def shown(url: str) -> str:
-    """Return the address without user and password."""
+    """Return the URL without user and password, to show it in messages."""
     parts = urlsplit(url)
     host = parse_qs(parts.query).get("host", [""])[0] or parts.hostname or "localhost"
     return f"{parts.scheme or 'postgresql'}://{host}{parts.path}"
@@ -56,7 +56,7 @@ def shown(url: str) -> str:
 
 @contextlib.asynccontextmanager
 async def connected(url: str) -> AsyncIterator[Connection]:
-    """A connection of its own, beside the pool."""
+    """Open a connection that does not belong to the pool."""
     connection = await asyncpg.connect(url)
     try:
         yield connection
@@ -134,7 +134,7 @@ class PostgresTx(PostgresReader):
 
 
 class _NotKept(Exception):
-    """Rolls a dry run's savepoint back."""
+    """Raised to roll back the savepoint of a dry run."""
 
 
 async def _run_job(connection: _Borrowed, job: db.Job) -> None:
@@ -152,7 +152,7 @@ async def _run_job(connection: _Borrowed, job: db.Job) -> None:
 class _Message(msgspec.Struct, array_like=True):
     sender: str
     topics: list[str]
-    """Empty: wake every listener."""
+    """The topics to wake; an empty list wakes every listener."""
 
 
 _MESSAGE = msgspec.json.Decoder(_Message)
@@ -165,7 +165,7 @@ class Wakes:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Listen before anything is read, so that no later wake-up is missed."""
+        """Start to listen. Called before the store is read, so that no wake-up is missed."""
         connection, lost = await self._connect()
         self._task = asyncio.create_task(self._listen(connection, lost), name="postgres-wakes")
 
@@ -175,7 +175,7 @@ class Wakes:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def send(self, connection: "Connection | _Borrowed", topics: Sequence[str]) -> None:
-        """Send in the transaction of the change: the topics arrive at its commit, and never if it fails."""
+        """Send topics inside the transaction of the change: they arrive when it commits, and never if it fails."""
         for payload in payloads(self._sender, topics):
             await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, payload)
 
@@ -213,7 +213,7 @@ class Wakes:
     def _receive(self, _connection: object, _process: int, _channel: str, payload: object) -> None:
         message = _MESSAGE.decode(str(payload))
         if message.sender == self._sender:
-            return  # this process was woken directly, after the commit
+            return  # sent by this process, which woke its own listeners directly after the commit
         if not message.topics:
             self._notify_all()
         for topic in message.topics:
@@ -221,7 +221,7 @@ class Wakes:
 
 
 def payloads(sender: str, topics: Sequence[str]) -> Iterator[str]:
-    """Return as few messages as hold all topics; each is shorter than the limit of PostgreSQL."""
+    """Put the topics into as few messages as possible, each below PostgreSQL's size limit."""
     chunk, room = list[str](), _PAYLOAD_BYTES_MAX
     for topic in dict.fromkeys(topics):
         size = len(msgspec.json.encode(topic)) + 1
@@ -242,7 +242,7 @@ def _payload(sender: str, topics: list[str]) -> str:
 
 
 async def _until_lost(connection: Connection, lost: asyncio.Event) -> None:
-    """Wait until the connection is lost. It can be dead without an error, so it is checked from time to time."""
+    """Wait until the connection is lost. It can fail without an error, so it is tested at intervals."""
     while not lost.is_set():
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ALIVE_EVERY_S):

@@ -1,8 +1,8 @@
-"""What a domain does, in the same transaction, about a fact that a domain below it records.
+"""Reactions: functions that a domain runs when a domain below it publishes a fact, in the same transaction.
 
-Imports go downwards, so a lower domain cannot call a higher one. Instead it publishes facts, each domain above declares
-its reactions in a `Reactions`, and `server` merges them into the site. Use a reaction only where both changes must be
-committed together; everything else is a loop that compares.
+A domain imports only domains below it, so a lower domain cannot call a higher one. Instead it publishes facts; a higher
+domain declares its reactions in a `Reactions`; `server` merges them into the site. Use a reaction only if both changes
+must be committed together. In all other cases, use a loop that reconciles.
 """
 
 from collections import defaultdict
@@ -16,7 +16,7 @@ Reaction = Callable[[db.Tx, Fact], Awaitable[None]]
 
 
 class Reactions:
-    """Reactions by the type of the fact and, where the fact has kinds, by its kind."""
+    """Reactions by the type of the fact and, if facts of that type have kinds, by kind."""
 
     def __init__(self) -> None:
         self._reactions: dict[tuple[type, str], list[Callable[..., Awaitable[None]]]] = defaultdict(list)

@@ -1,6 +1,6 @@
-"""Delete rows that are older than they are kept. Each domain lists its own in a `Retained`; one loop sweeps them all.
+"""Delete rows whose retention time is over. Each domain declares its rows in a `Retained`; one loop sweeps all of them.
 
-A sweep opens a write transaction only where there is something to delete, and deletes a small batch in each."""
+A sweep opens a write transaction only if there is a row to delete, and deletes a small batch in each transaction."""
 
 import datetime
 import functools
@@ -20,18 +20,18 @@ BATCH = 500
 
 @dataclass(frozen=True)
 class Retained:
-    """Rows of one domain that are kept for a time. Moments are in microseconds."""
+    """Declares rows of one domain that are kept for a limited time. Times are in microseconds since 1970."""
 
     name: str
     kept_s: Callable[[Settings], float]
     is_old: Callable[[db.Reader, int], Awaitable[bool]]
-    """Whether a row is older than this moment; runs every second, so it must read one index entry at most."""
+    """Return whether any row is older than this time. Runs every second, so it must read at most one index entry."""
     forget: Callable[[db.Tx, int, int], Awaitable[None]]
-    """Delete rows older than this moment, at most so many."""
+    """Delete rows older than this time; the last argument is the maximum number."""
 
 
 async def sweep(database: db.Database, settings: Settings, now: datetime.datetime, table: Sequence[Retained]) -> None:
-    """A failure of one entry is logged and does not stop the others."""
+    """Delete the old rows of every entry. A failure of one entry is logged and does not stop the others."""
     for retained in table:
         before = clock.micros(now) - int(retained.kept_s(settings) * 1_000_000)
         try:

@@ -1,7 +1,7 @@
 """The embedded store: SQLite in WAL mode with synchronous=FULL.
 
-Reads and the statements of writers take microseconds, so they are done inline on the event loop, each side with a
-connection of its own. What can take longer is left to a thread: the commit, which waits for the disk, and the wait for
+Reads and the statements of writers take microseconds, so they run directly on the event loop, on one connection for
+reads and one for writes. A thread does what can take longer: the commit, which waits for the disk, and the wait for
 another process that writes.
 """
 
@@ -33,9 +33,9 @@ class SqliteDatabase(groups.GroupCommit):
         super().__init__(notify)
 
     def version(self) -> int | None:
-        """Return SQLite's count of the commits of other connections; the reading connection makes none itself.
+        """Return SQLite's `data_version`, which changes with each commit of other connections. This one never commits.
 
-        Read once per turn of the event loop: a later request is handled after the value was dropped.
+        It is read once per turn of the event loop: later requests are handled after the cached value was dropped.
         """
         if self._version is None:
             self._version = self._read_connection.execute("PRAGMA data_version").fetchone()[0]
@@ -86,7 +86,7 @@ class SqliteReader:
         return self._execute(sql, values, sqlite3.Cursor.fetchall)
 
     def _execute(self, sql: str, values: tuple[object, ...], take: Callable[[sqlite3.Cursor], db.Result]) -> db.Result:
-        """Raise `Unavailable` for a full or broken disk; a wrong statement is a bug and keeps its error."""
+        """Raise `Unavailable` for a full or broken disk. A wrong SQL statement is a bug; its error is not changed."""
         try:
             return take(self._connection.execute(_dialect(sql), values))
         except sqlite3.OperationalError as error:
@@ -117,14 +117,14 @@ def connect(path: Path) -> sqlite3.Connection:
     connection.row_factory = sqlite3.Row
     connection.execute(f"PRAGMA busy_timeout={_BUSY_MS_MAX}")
     _use_wal(connection)
-    # No foreign keys: parents are never deleted before their children (they get an end state), each write checks its
-    # parent in the same transaction, and SQLite adds a constraint only by a copy of the table.
+    # Foreign keys are not used: parents are not deleted before their children but get an end state, each write checks
+    # its parent in the same transaction, and SQLite can add a constraint only by copying the table.
     connection.execute("PRAGMA synchronous=FULL")
     return connection
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """Switch to WAL. In a new file the switch fails if another process makes it too, so wait for that process first."""
+    """Switch to WAL mode. For a new file this fails if another process does it at the same time: wait, then retry."""
     while True:
         try:
             connection.execute("PRAGMA journal_mode=WAL")
@@ -147,14 +147,14 @@ def _run_job(connection: sqlite3.Connection, job: db.Job) -> None:
     except Exception as error:  # noqa: BLE001 - a writer gets its own error; the group continues
         job.error = error
     if not connection.in_transaction:
-        raise db.Unavailable(str(job.error))  # a full disk ends the whole transaction, and so the group
+        raise db.Unavailable(str(job.error))  # a full disk rolls back the transaction and with it the whole group
     if job.error is not None or not job.keep:
         connection.execute("ROLLBACK TO job")
     connection.execute("RELEASE job")
 
 
 def _run_to_end(use_case: Awaitable[object]) -> object:
-    """Run the use case in one step: it awaits only its transaction, which never suspends on this engine."""
+    """Run the use case without suspending: it awaits only its transaction, which never suspends on SQLite."""
     coroutine = cast("Coroutine[object, None, object]", use_case)
     try:
         coroutine.send(None)

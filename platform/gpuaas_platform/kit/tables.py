@@ -1,6 +1,6 @@
-"""Tables that keep a resource's wire document beside the columns SQL needs to find it.
+"""Tables that store a resource as a JSON document, as sent in the API, plus the columns that SQL needs to find it.
 
-The document is the truth; columns are copies made on every save. Reads can pass documents on without decoding them.
+The document is authoritative; each save copies values to the columns. Reads can pass documents on without decoding.
 """
 
 import base64
@@ -39,16 +39,16 @@ class Table(Generic[Document]):
         return self._decoder.decode(row[0]) if row is not None else None
 
     async def find(self, reader: db.Reader, where: str, *values: object) -> list[Document]:
-        """`where` is everything after WHERE, ORDER BY and LIMIT included."""
+        """Return the documents that match. `where` is all SQL after WHERE, including ORDER BY and LIMIT."""
         return [self._decoder.decode(text) for text in await self.find_encoded(reader, where, *values)]
 
     async def find_encoded(self, reader: db.Reader, where: str, *values: object) -> list[str]:
-        """The same documents as JSON, not decoded."""
+        """Return the same documents as `find`, as JSON text, not decoded."""
         sql = f"SELECT {self._document} FROM {self._from} WHERE {where}"  # noqa: S608
         return [row[0] for row in await reader.all(sql, *values)]
 
     async def keys(self, reader: db.Reader, where: str, *values: object) -> list[str]:
-        """The keys only; `where` as for `find`."""
+        """Return only the keys of the documents that match; `where` is as in `find`."""
         rows = await reader.all(f"SELECT {self.key} FROM {self.name} WHERE {where}", *values)  # noqa: S608
         return [str(row[0]) for row in rows]
 
@@ -59,7 +59,7 @@ class Table(Generic[Document]):
         return self._decoder.decode(text)
 
     def values(self, document: Document) -> list[object]:
-        """As a row, in the order of `names`."""
+        """Return the values of the document's row, in the order of `names`."""
         copies = [column(document) for column in self._columns.values()]
         return [getattr(document, self.key), *copies, self._encoded(document)]
 
@@ -68,8 +68,8 @@ class Table(Generic[Document]):
 
 
 class SplitTable(Table[Document]):
-    """Keeps the large fields that seldom change in a second table under the same key, so that a change of the others
-    does not write them again. Reads put the two halves of the JSON together, so neither half may be empty."""
+    """Stores large fields that rarely change in a second table, under the same key, so that a change of other fields
+    does not write them again. Reads join the two halves of the JSON document, so neither half may be empty."""
 
     def __init__(
         self,
@@ -94,9 +94,9 @@ class SplitTable(Table[Document]):
         await tx.run(sql, _fields(document, self._second_fields), getattr(document, self.key))
 
     async def change(self, tx: db.Tx, before: Document, after: Document) -> None:
-        """Save a document that was read in this transaction as `before`."""
+        """Save `after` in place of `before`, the document as it was read in this transaction."""
         await super().save(tx, after)
-        # By identity: a copy of a struct keeps the values that did not change, and 1 == True would hide a change.
+        # Compare by identity: a copied struct shares its unchanged values; `==` would miss a change from 1 to True.
         if any(getattr(before, field) is not getattr(after, field) for field in self._second_fields):
             sql = f"UPDATE {self._second} SET document = $1 WHERE {self.key} = $2"  # noqa: S608
             await tx.run(sql, _fields(after, self._second_fields), getattr(after, self.key))
@@ -120,11 +120,11 @@ _CHECK_BYTES = 4
 
 
 class PageTokenInvalid(ValueError):
-    """The token was not given out for a list of this table."""
+    """The page token was not issued for this list."""
 
 
 def write_token(name: str, key: str) -> str:
-    """Where the page ended, and enough of a digest that a token of another list, or none at all, is noticed."""
+    """Return a page token: the key that the page ended with, and a short digest to detect tokens of other lists."""
     return base64.urlsafe_b64encode(_check(name, key) + key.encode()).decode().rstrip("=")
 
 

@@ -1,8 +1,8 @@
-"""The newest part of an endless record, kept once per topic for any number of watchers.
+"""Keep the newest part of an event record in memory, once per topic, for any number of watchers.
 
-One task per topic reads what each commit added and keeps it as encoded frames in a ring. A watcher is only a position:
-it takes the frames after its position, or waits for `changed`. One that falls behind the ring reads from the store
-again, so no watcher has a queue and none can block another.
+One task per topic reads what each commit added and keeps it as encoded frames in a ring buffer. A watcher has only a
+position: it takes the frames after its position, or waits for `changed`. A watcher that is too slow for the ring reads
+from the store again, so no watcher needs a queue and none can block another.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ _BYTES_MAX = 1_048_576
 class Frame(NamedTuple):
     cursor: int
     labels: tuple[str, ...]
-    """What filters look at."""
+    """The values that a watcher's filter compares."""
     data: bytes
 
 
 class Record(Protocol):
-    """Where frames come from. Cursors grow in the order of commits."""
+    """The source of frames. Cursors grow in the order of commits."""
 
     async def newest(self) -> int: ...
 
@@ -45,12 +45,12 @@ class Tail:
         self._changed = asyncio.Event()
         self.newest = 0
         self.floor: int | None = None
-        """The ring holds everything behind this cursor; nothing until the first read is done."""
+        """The ring contains all frames after this cursor; None before the first read, when the ring is not usable."""
         self.ended = False
         self.watchers = 0
 
     def changed(self) -> asyncio.Event:
-        """Set at the next change or tick; taken before looking, it cannot be missed."""
+        """Return the event that is set at the next change or tick. Get it before reading, to miss no change."""
         return self._changed
 
     def behind(self, position: int) -> list[Frame]:
@@ -74,7 +74,7 @@ class Tail:
         self.poke()
 
     async def _advance(self) -> bool:
-        """Read new frames; return whether there may be more."""
+        """Read new frames into the ring; return whether there may be more."""
         try:
             if self.floor is None:
                 self.floor = self.newest = await self._record.newest()
@@ -82,7 +82,7 @@ class Tail:
             frames = await self._record.after(self.newest, READ_MAX)
         except Exception:
             log.exception("tail.read_failed", topic=self._topic)
-            # Watchers read from the store until the ring holds something again.
+            # Without a floor, watchers read from the store until the ring is filled again.
             self.floor, self._bytes = None, 0
             self._frames.clear()
             return False
@@ -116,7 +116,7 @@ class Tails:
     def join(self, topic: str, record: Record) -> Tail:
         if topic not in self._open:
             tail = Tail(topic, self._wakes, record, self._tick_s)
-            # A context of its own: its log lines do not belong to the request that came first.
+            # The task gets its own context, so that its log lines do not carry the fields of the first request.
             task = asyncio.create_task(tail.run(), name=f"tail {topic}", context=contextvars.Context())
             self._open[topic] = tail, task
         tail, _ = self._open[topic]

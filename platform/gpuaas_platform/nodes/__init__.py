@@ -1,1 +1,1 @@
-"""Nodes: enrolment, heartbeats, tasks, administration."""
+"""Nodes: their enrolment, heartbeats, tasks and administration."""

@@ -1,4 +1,4 @@
-"""Admit nodes: enrolment tokens for operators, enrolment and sign-in for agents."""
+"""Admit nodes: operators create enrolment tokens; agents enrol with them and sign in."""
 
 import base64
 import datetime
@@ -20,7 +20,7 @@ _FIRST_SKU, _FIRST_REGION = "standard", "local"
 
 
 async def trust(call: Call, _: NoBody) -> node.Trust:
-    """Return what a node must trust: the authority of the listener, and the key that signs tasks."""
+    """Return what a node must trust: the TLS authority of the listener, and the public key of node tasks."""
     return node.Trust(ca_pem=call.site.ca_pem, task_public_key_pem=call.site.keys.tasks_public_pem())
 
 
@@ -32,7 +32,7 @@ async def create_token(tx: db.Tx, call: Call, body: CreateEnrolmentToken) -> Enr
 
 
 async def enrol(tx: db.Tx, call: Call, body: node.Enrol) -> node.Enrolled:
-    """Admit a node. A token works once; the node that used it gets its id again if it repeats the request."""
+    """Admit a node. A token works once. If the node repeats the request with the same key, it gets the same id."""
     digest = ids.digest(body.token)
     token = await store.enrolment_token(tx, digest)
     if token is None or token["expires_at"] <= clock.micros(call.now) or token["name"] != body.name:
@@ -52,7 +52,7 @@ async def enrol(tx: db.Tx, call: Call, body: node.Enrol) -> node.Enrolled:
 
 
 async def login(tx: db.Tx, call: Call, body: node.NodeLogin) -> node.NodeToken:
-    """Issue an access token to a node that signs the present time with its key."""
+    """Issue an access token to a node. The node proves its identity: it signs the current time with its key."""
     key = await store.node_key(tx, body.node_id)
     is_fresh = abs(call.now.timestamp() - body.timestamp_s) <= _LOGIN_SKEW_S
     if key is None or not is_fresh:
@@ -67,7 +67,7 @@ async def login(tx: db.Tx, call: Call, body: node.NodeLogin) -> node.NodeToken:
 
 
 async def withdraw(tx: db.Tx, node_id: str) -> None:
-    """End the node's key and tokens: its next call is refused."""
+    """Delete the node's key and tokens, so that its next call is refused."""
     await store.delete_key(tx, node_id)
     await identity.end_tokens_of(tx, node_id)
 

@@ -1,4 +1,4 @@
-"""Facts about nodes that domains above react to in the same transaction. See `kit.reactions`."""
+"""Facts about nodes, to which higher domains react in the same transaction. See `kit.reactions`."""
 
 from dataclasses import dataclass
 
@@ -10,20 +10,20 @@ from gpuaas_platform.call import Origin, Site
 
 @dataclass(frozen=True)
 class TaskEnded:
-    """A node task ended, or expired without a result. Its kind is the type of the task."""
+    """A node task ended, or expired without a result. The kind of this fact is the type of the task."""
 
     site: Site
     origin: Origin
     task_id: str
     node_id: str
     subject_id: str
-    """What the task is about: an allocation, a placement, or nothing."""
+    """Id of the allocation or placement that the task is about; empty if the task is about the node."""
     result: TaskResult
 
 
 @dataclass(frozen=True)
 class NodeReinstalled:
-    """A known node enrolled again. Its disk is empty."""
+    """A known node enrolled again. The platform assumes that its disk is empty."""
 
     origin: Origin
     node: Node

@@ -1,8 +1,8 @@
-"""Heartbeats of nodes, and which nodes are lost.
+"""Receive heartbeats of nodes, and decide which nodes are lost.
 
-A node is lost only if the platform could have received its heartbeats. So the sweep notes in the store since when
-heartbeats could be recorded without a break. The note is a write, so a store that takes no writes is a break too.
-After a break of all processes or of the store, every node gets the full time to report again.
+A node is lost only if the platform was able to receive its heartbeats. So the sweep stores since when heartbeats could
+be recorded without interruption. If the store refuses writes, this fails too and counts as an interruption. After an
+interruption of all processes or of the store, every node gets the full time again to send a heartbeat.
 """
 
 import datetime
@@ -30,7 +30,7 @@ async def heartbeat(tx: db.Tx, call: Call, body: node.NodeStatusReport) -> node.
 
 
 async def note_host_key(tx: db.Tx, node_id: str, result: dict[str, object]) -> None:
-    """Store the SSH host key that a task result carries: a machine may get its host key only after it enrolled."""
+    """Store the SSH host key from a task result. Some machines get their host key only after they have enrolled."""
     host_key = result.get("ssh_host_public_key")
     present = await store.NODES.get(tx, node_id)
     if isinstance(host_key, str) and host_key and present is not None and present.ssh_host_public_key != host_key:
@@ -38,7 +38,7 @@ async def note_host_key(tx: db.Tx, node_id: str, result: dict[str, object]) -> N
 
 
 async def is_due(reader: db.Reader, site: Site, now: datetime.datetime) -> bool:
-    """Whether `sweep` has to write: presence has to be noted, or a node is lost."""
+    """Return whether `sweep` has something to write: the record of presence is too old, or a node is lost."""
     if not await store.is_any_enrolled(reader):
         return False
     at = clock.micros(now)
@@ -49,9 +49,9 @@ async def is_due(reader: db.Reader, site: Site, now: datetime.datetime) -> bool:
 
 
 async def sweep(tx: db.Tx, site: Site, origin: Origin) -> None:
-    """Note that heartbeats can be recorded; mark nodes as lost that sent none for too long.
+    """Record that heartbeats can be received, and mark nodes as lost that sent none for too long.
 
-    Age is measured from our receipt, because the clock of a node can be wrong."""
+    The age of a heartbeat is measured from when the platform received it: a node's clock can be wrong."""
     at = clock.micros(origin.now)
     since = _since_to_note(await store.presence(tx), at, site.settings)
     if since is not None:
@@ -65,9 +65,9 @@ async def sweep(tx: db.Tx, site: Site, origin: Origin) -> None:
 
 
 async def received_for_s(reader: db.Reader, site: Site, now: datetime.datetime) -> float:
-    """Return for how many seconds heartbeats could be received without a break, counted from the start of this process.
+    """Return for how many seconds heartbeats could be received without interruption; at most the age of this process.
 
-    A process that has just started leaves the decision to those that ran before."""
+    So a process that has just started marks no node as lost; processes that have run longer do."""
     noted, at = await store.presence(reader), clock.micros(now)
     if noted is None or _seconds(noted[1], at) > _pause_s_max(site.settings):
         return 0.0
@@ -75,7 +75,7 @@ async def received_for_s(reader: db.Reader, site: Site, now: datetime.datetime) 
 
 
 def _since_to_note(noted: tuple[int, int] | None, now: int, settings: Settings) -> int | None:
-    """The start of the time without a break, if it has to be written now; None: the present note is recent enough."""
+    """Return the start of the time without interruption, if it must be written now; None if the record is recent."""
     pause_s_max = _pause_s_max(settings)
     if noted is None or _seconds(noted[1], now) > pause_s_max:
         return now

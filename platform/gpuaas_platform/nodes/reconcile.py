@@ -1,6 +1,6 @@
-"""The loop of nodes: silent nodes become lost, tasks without a result expire.
+"""The loop of nodes: it marks nodes without heartbeats as lost, and ends tasks without a result as expired.
 
-It looks with a reader and writes only when something is due.
+It checks with a reader first and opens a write transaction only if there is something to write.
 """
 
 from gpuaas_platform import call

@@ -1,4 +1,4 @@
-"""Register releases of the agent, upgrade nodes to them, and hand their files to agents."""
+"""Register releases of the agent, upgrade nodes to them, and send the files to agents."""
 
 import hashlib
 import io

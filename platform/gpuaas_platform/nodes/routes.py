@@ -1,4 +1,4 @@
-"""Nodes, their tasks and the agent's releases over HTTP. Drain and retire are in `allocations`."""
+"""Routes of nodes, their tasks and the agent's releases. Drain and retire are in `allocations`."""
 
 from gpuaas_contract import agents, capacity, node
 
@@ -20,7 +20,7 @@ routes.write(agents.NODE_INSPECT, tasks.inspect)
 routes.read(agents.NODE_TASK_LIST, tasks.list_tasks)
 routes.flow(agents.NODE_TASK_GET, tasks.wait_for_end)
 
-# What a node's agent calls. The token of a node names the node: none of these routes takes a node id.
+# Routes for agents. The token identifies the node, so none of these routes has a node id in its path.
 routes.flow(node.TRUST, enrolment.trust)
 routes.write(node.ENROL, enrolment.enrol)
 routes.write(node.NODE_TOKEN, enrolment.login)

@@ -50,7 +50,7 @@ def classified(node: Node, wanted: SetNode) -> Node:
 
 
 def reported(node: Node, report: NodeStatusReport, address: str) -> Node:
-    """Return the node as its heartbeat describes it. The heartbeat of an agent on trial proves only that it runs."""
+    """Return the node with the values of its heartbeat. From an agent on trial, only the status is used."""
     if report.trial:
         return msgspec.structs.replace(node, status="ready")
     return msgspec.structs.replace(
@@ -66,7 +66,7 @@ def reported(node: Node, report: NodeStatusReport, address: str) -> Node:
 
 
 def address(peer: str, reported_addresses: Sequence[str], present: str) -> str:
-    """Return the address that the node calls from; for a node on the platform's own host, the first it reports."""
+    """Return the address that the node calls from; for a node on the platform's machine, its first reported one."""
     if peer not in LOOPBACK:
         return peer
     return reported_addresses[0] if reported_addresses else present
@@ -77,7 +77,7 @@ def gpus_by_type(facts: Facts) -> dict[str, int]:
 
 
 def changes(before: Node, after: Node) -> str:
-    """Return what a heartbeat changed that others have to know, as a sentence; empty if nothing."""
+    """Return a text that lists the changes to report in an event; empty if there are none."""
     parts = []
     if before.status != after.status:
         parts.append("heartbeats arrive again")

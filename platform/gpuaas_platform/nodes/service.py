@@ -1,4 +1,4 @@
-"""Nodes as operators manage them: list, classify, cordon, retire. Heartbeats are in `presence`, tasks in `tasks`."""
+"""Manage nodes for operators: list, classify, cordon, uncordon. Heartbeats are in `presence`, tasks in `tasks`."""
 
 import msgspec
 from gpuaas_contract import errors, lifecycles
@@ -16,7 +16,7 @@ from gpuaas_platform.record import service as record
 
 by_id, by_name = store.NODES.get, store.by_name
 free, smallest_free, summaries = store.free, store.smallest_free, store.summaries
-"""What the domains above read of nodes."""
+"""Reads of nodes that higher domains use."""
 
 
 async def list_nodes(reader: db.Reader, call: Call[Path, NodeQuery]) -> EncodedPage[Node]:
@@ -25,7 +25,7 @@ async def list_nodes(reader: db.Reader, call: Call[Path, NodeQuery]) -> EncodedP
 
 
 async def get(reader: db.Reader, call: Call[NodePath]) -> Node:
-    """Return the node that the route names, by its id or by the name of one that is not retired."""
+    """Return the node that the route names by id or, if it is not retired, by name."""
     id_or_name = call.path.node_id
     node = await store.NODES.get(reader, id_or_name) or await store.by_name(reader, id_or_name)
     if node is None:
@@ -53,12 +53,12 @@ async def change_admin_state(tx: db.Tx, call: Call[NodePath], body: ChangeNode, 
 
 
 async def set_admin_state(tx: db.Tx, origin: Origin, node: Node, admin_state: NodeAdminState, reason: str) -> Node:
-    """For operators, and for the platform itself: it cordons a node that could not be cleaned."""
+    """Set the admin state. Operators do this, and the platform itself: it cordons a node that could not be cleaned."""
     return await _save(tx, origin, node, rules.move(node, admin_state, reason), reason)
 
 
 async def admit(tx: db.Tx, call: Call, known: Node | None, enrolled: Node) -> None:
-    """Record a node that enrolled. One that was known has an empty disk, and may have another address."""
+    """Save a node that enrolled. If it was known, run reactions: its disk is empty, its address may have changed."""
     if known is None:
         await store.NODES.insert(tx, enrolled)
     else:
@@ -76,19 +76,19 @@ async def react_to_move(tx: db.Tx, call: Call, before: Node, after: Node) -> Non
 
 
 async def assign(tx: db.Tx, node: Node, allocation_id: str) -> None:
-    """Record that the allocation holds the node."""
+    """Record that the node belongs to the allocation."""
     await store.NODES.save(tx, msgspec.structs.replace(node, allocation_id=allocation_id))
 
 
 async def unassign(tx: db.Tx, node_id: str, allocation_id: str) -> None:
-    """Make the node free, unless another allocation holds it by now."""
+    """Make the node free, unless it belongs to another allocation by now."""
     node = await store.NODES.get(tx, node_id)
     if node is not None and node.allocation_id == allocation_id:
         await store.NODES.save(tx, msgspec.structs.replace(node, allocation_id=None))
 
 
 async def announce(tx: db.Tx, origin: Origin, changed: Node, reason: str) -> None:
-    """Emit the event of a changed node."""
+    """Emit the event that a node changed."""
     payload = structs.pick(NodeChanged, changed, reason=reason)
     await record.emit(tx, origin, "capacity.node.changed", payload, PLATFORM)
 

@@ -1,6 +1,6 @@
-"""The public half of the SSH authority, which machines trust. It is readable while custody is sealed.
+"""The public key of the SSH authority, which machines trust. It can be read while custody is sealed.
 
-`access.machines.authority` makes the authority, and signs with the private half that is in custody.
+`access.machines.authority` creates the authority and signs with the private key, which is in custody.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from gpuaas_platform.kit import db, keys
 class Authority:
     public_key: str
     secret_id: str
-    """Names the private half in custody."""
+    """Id of the private key in custody."""
 
 
 async def authority(reader: db.Reader) -> Authority | None:
@@ -25,15 +25,15 @@ async def authority(reader: db.Reader) -> Authority | None:
 
 
 async def set_authority(tx: db.Tx, made: Authority) -> None:
-    """Record the authority. There is one; the store refuses a second."""
+    """Store the authority. There is only one: the database refuses a second row."""
     sql = "INSERT INTO ssh_authority (only_row, public_key, secret_id) VALUES (1, $1, $2)"
     await tx.run(sql, made.public_key, made.secret_id)
 
 
 async def public_keys(reader: db.Reader, site: Site) -> list[str]:
-    """Return the keys that machines have to trust; none before there is an authority.
+    """Return the public keys that machines must trust; empty before there is an authority.
 
-    A key that an earlier release left in a file counts: machines trust it and need the list of ended grants."""
+    A key file of an earlier release counts too: machines trust that key and need the list of revoked serials."""
     present = await authority(reader)
     if present is not None:
         return [present.public_key]
@@ -42,12 +42,12 @@ async def public_keys(reader: db.Reader, site: Site) -> list[str]:
 
 
 def file(site: Site) -> Path:
-    """Where releases before custody of the authority stored it, unencrypted."""
+    """Return the path where earlier releases stored the authority's key unencrypted, before it was in custody."""
     return site.settings.data_dir / "keys" / "ssh-authority.pem"
 
 
 def key_in_file(site: Site) -> Ed25519PrivateKey | None:
-    """Return the key of the file. Another process may move it to custody and delete the file at any moment."""
+    """Return the key in the file, or None. Another process may move the key to custody and delete the file."""
     try:
         return keys.read(file(site))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""SQL of nodes and of what admits them, of when heartbeats could be received, and of the agent's releases."""
+"""SQL of nodes, enrolment tokens, node keys, the record of presence, and the agent's releases."""
 
 import base64
 from collections.abc import Sequence
@@ -32,33 +32,33 @@ _SILENT = "status = 'ready' AND admin_state <> 'retired' AND last_seen_at < $1"
 
 
 def list_filter(query: NodeQuery) -> tuple[str, list[str]]:
-    """The condition of a list of nodes. Retired nodes are listed only if the query asks for them."""
+    """Return the SQL condition for a list of nodes, and its values. Retired nodes are listed only on request."""
     where, values = db.equal({name: getattr(query, name) for name in _LISTED_BY})
     return where if query.admin_state else f"{where} AND admin_state <> 'retired'", values
 
 
 async def by_name(reader: db.Reader, name: str) -> Node | None:
-    """The node of this name that is not retired."""
+    """Return the node with this name that is not retired."""
     nodes = await NODES.find(reader, "name = $1 AND admin_state <> 'retired'", name)
     return nodes[0] if nodes else None
 
 
 async def free(reader: db.Reader, *, region: str, sku: str, name: str) -> list[FreeNodes]:
-    """How many nodes can be allocated, by region and SKU. An empty filter matches all."""
+    """Count the nodes that can be allocated, by region and SKU. An empty filter matches all."""
     where, values = db.equal({"region": region, "sku": sku, "name": name})
     sql = f"SELECT region, sku, COUNT(*) FROM nodes WHERE {_FREE} AND {where} GROUP BY region, sku"  # noqa: S608
     return [FreeNodes(row[0], row[1], int(row[2])) for row in await reader.all(sql, *values)]
 
 
 async def smallest_free(reader: db.Reader, region: str, skus: Sequence[str], *, name: str, limit: int) -> list[Node]:
-    """The smallest nodes of these SKUs that can be allocated in the region."""
+    """Return nodes of these SKUs that can be allocated in the region, smallest first."""
     where = f"{_FREE} AND region = $1 AND ($2 = '' OR name = $2) AND sku IN ({db.marks(len(skus), 4)})"
     order = f"{where} ORDER BY gpus, cpus, memory_mb, name LIMIT $3"
     return await NODES.find(reader, order, region, name, limit, *skus)
 
 
 async def summaries(reader: db.Reader) -> list[NodeSummary]:
-    """Every node that is not retired, by name."""
+    """Return a summary of each node that is not retired, ordered by name."""
     sql = """SELECT name, region, sku, admin_state, status, allocation_id FROM nodes
              WHERE admin_state <> 'retired' ORDER BY name"""
     return [NodeSummary(row[0], row[1], row[2], row[3], row[4], bool(row[5])) for row in await reader.all(sql)]
@@ -69,7 +69,7 @@ async def is_any_silent(reader: db.Reader, silent_since: int) -> bool:
 
 
 async def silent(reader: db.Reader, silent_since: int) -> list[Node]:
-    """Nodes that count as ready and sent no heartbeat since then."""
+    """Return the nodes with status `ready` that sent no heartbeat since this time."""
     return await NODES.find(reader, f"{_SILENT} ORDER BY node_id", silent_since)
 
 
@@ -78,7 +78,7 @@ async def is_any_enrolled(reader: db.Reader) -> bool:
 
 
 async def presence(reader: db.Reader) -> tuple[int, int] | None:
-    """Since when heartbeats could be received without a break, and when that was noted last."""
+    """Return since when heartbeats could be received without interruption, and when this was last recorded."""
     row = await reader.one("SELECT since, noted_at FROM node_hearing")
     return (row[0], row[1]) if row is not None else None
 
@@ -112,7 +112,7 @@ async def set_key(tx: db.Tx, node_id: str, public_key_pem: str) -> None:
 
 
 async def node_key(reader: db.Reader, node_id: str) -> str | None:
-    """The node's public key in PEM form."""
+    """Return the node's public key in PEM form."""
     row = await reader.one("SELECT public_key_pem FROM node_keys WHERE node_id = $1", node_id)
     return str(row[0]) if row is not None else None
 
@@ -122,7 +122,7 @@ async def delete_key(tx: db.Tx, node_id: str) -> None:
 
 
 async def use_proof(tx: db.Tx, node_id: str, nonce: str, *, now: int, expires_at: int) -> bool:
-    """Record the proof; return False if it was used before. A used proof is kept for as long as it would be valid."""
+    """Record a sign-in proof; return False if it was used before. Proofs are kept for as long as they are valid."""
     await tx.run("DELETE FROM node_proofs WHERE node_id = $1 AND expires_at < $2", node_id, now)
     sql = "INSERT INTO node_proofs (node_id, nonce, expires_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
     return await tx.run(sql, node_id, nonce, expires_at) == 1

@@ -1,4 +1,4 @@
-"""Service accounts and their keys."""
+"""Routes of service accounts and their keys."""
 
 from gpuaas_contract import identity
 

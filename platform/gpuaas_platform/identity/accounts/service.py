@@ -1,4 +1,4 @@
-"""Service accounts and their keys. A key's secret is shown once; tokens made with a key expire with it."""
+"""Service accounts and their keys. A key's secret is shown once. A token made with a key expires with the key."""
 
 import datetime
 import functools
@@ -46,7 +46,7 @@ async def list_accounts(reader: db.Reader, call: Call[ProjectPath, PageQuery]) -
 
 
 async def get(reader: db.Reader, call: Call[ServiceAccountPath]) -> ServiceAccount:
-    """The account that the path names by id or name, if it belongs to the path's project."""
+    """Return the account that the path names by id or name. It must belong to the project of the path."""
     account = await _named(reader, call.path.project_id, call.path.service_account_id)
     if account is None:
         raise errors.NotFound
@@ -58,7 +58,7 @@ async def owned_by(reader: db.Reader, project_id: str) -> list[str]:
 
 
 async def active_id(reader: db.Reader, project_id: str, named: str) -> str | None:
-    """The id of an active account of the project, by id or name."""
+    """Return the id of the project's active account with this id or name; None if there is none."""
     account = await _named(reader, project_id, named)
     return account.service_account_id if account is not None and account.state == "active" else None
 
@@ -121,7 +121,7 @@ async def _key(tx: db.Tx, call: Call[ServiceAccountKeyPath]) -> ServiceAccountKe
 
 
 async def _named(reader: db.Reader, project_id: str, named: str) -> ServiceAccount | None:
-    """A deleted account is found by its id only."""
+    """Return the project's account with this id or name. A deleted account can be found only by its id."""
     account = await store.SERVICE_ACCOUNTS.get(reader, named)
     if account is None:
         accounts = await store.SERVICE_ACCOUNTS.find(reader, f"{_IN_PROJECT} AND name = $2", project_id, named)

@@ -1,6 +1,6 @@
-"""Give and take roles at the platform, an organisation or a project.
+"""Create and delete role bindings at the platform, an organisation or a project.
 
-Break-glass is temporary access to a project in an emergency: it needs a reason, is announced to the tenant, and
+Break-glass is temporary access to a project in an emergency. It needs a reason, is reported to the tenant, and
 expires."""
 
 import datetime
@@ -21,7 +21,7 @@ from gpuaas_platform.kit import db, paging, structs
 from gpuaas_platform.record import service as record
 
 _LEVELS: tuple[rules.Level, ...] = ("platform", "org", "project")
-"""Of each scope of `authority.Scopes`, in the same order."""
+"""The level of each scope in `authority.Scopes`, in the same order."""
 
 
 async def create(tx: db.Tx, call: Call, body: BindRole) -> RoleBinding:
@@ -64,7 +64,7 @@ async def delete(
 
 
 async def take_break_glass(tx: db.Tx, call: Call, body: BreakGlass) -> RoleBinding:
-    """The route's audit row is on the platform's chain; a second row on the organisation's chain informs the tenant."""
+    """Give the caller break-glass access. Two audit rows: on the platform's chain and, for the tenant, on the org's."""
     project = await orgs.find_project(tx, call, body.project_id)
     if project is None:
         raise errors.NotFound("There is no such project.")
@@ -87,7 +87,7 @@ async def take_break_glass(tx: db.Tx, call: Call, body: BreakGlass) -> RoleBindi
 
 
 async def end_break_glass(tx: db.Tx, call: Call[BindingPath], _: NoBody) -> RoleBinding:
-    """Any admin of the platform may end it, not only the one who took it."""
+    """End a break-glass access. Any platform admin may end it, not only the one who has the access."""
     binding_id = call.path.binding_id
     binding = await _break_glass(tx, call, binding_id)
     project = await store.PROJECTS.get(tx, binding.scope)

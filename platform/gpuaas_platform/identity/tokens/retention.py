@@ -4,7 +4,7 @@ from gpuaas_platform.kit import db
 from gpuaas_platform.kit.retention import Retained
 
 _EXPIRED_TOKENS_KEPT_S = 86_400
-"""For a day, the answer to an expired token is that it expired; after that, that it is unknown."""
+"""For a day, the response to an expired token is "expired"; after that, the token is unknown."""
 
 
 def _expired(name: str, table: str, key: str, kept_s: int) -> Retained:

@@ -1,4 +1,4 @@
-"""SQL of tokens, service-account keys and started sign-ins. Only digests of secrets are stored."""
+"""SQL of tokens, service account keys and started sign-ins. Of tokens and keys, only digests are stored."""
 
 import datetime
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ async def add_key(
 
 
 async def key_secret(reader: db.Reader, key_id: str, now: datetime.datetime) -> db.Row | None:
-    """The digest that a sign-in is checked against; none once the key has expired."""
+    """Return the key with the digest of its secret, to check a sign-in; None if the key is unknown or expired."""
     return await reader.one(f"{_LIVE_KEY} AND key_id = $2", clock.micros(now), key_id)
 
 
@@ -79,7 +79,7 @@ async def end_key(tx: db.Tx, key_id: str) -> None:
 
 
 async def let_key_expire(tx: db.Tx, key_id: str, at: datetime.datetime) -> None:
-    """Tokens made with the key expire with it."""
+    """Set when the key expires. Tokens made with the key expire no later."""
     micros = clock.micros(at)
     await tx.run("UPDATE service_account_keys SET expires_at = $2 WHERE key_id = $1", key_id, micros)
     await tx.run("UPDATE tokens SET expires_at = $2 WHERE key_id = $1 AND expires_at > $2", key_id, micros)
@@ -95,7 +95,7 @@ async def add_sign_in(tx: db.Tx, state_digest: str, code_verifier: str, nonce: s
 
 
 async def take_sign_in(tx: db.Tx, state_digest: str, now: datetime.datetime) -> db.Row | None:
-    """Return what was kept for this state, and delete it: a sign-in can be finished once."""
+    """Return the started sign-in with this state, and delete it: a sign-in can be finished only once."""
     sql = "SELECT code_verifier, nonce FROM oidc_sign_ins WHERE state_digest = $1 AND expires_at > $2"
     row = await tx.one(sql, state_digest, clock.micros(now))
     await tx.run("DELETE FROM oidc_sign_ins WHERE state_digest = $1", state_digest)

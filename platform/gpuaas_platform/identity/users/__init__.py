@@ -1,1 +1,1 @@
-"""People: accounts, passwords, state."""
+"""Users: their accounts, passwords and states."""

@@ -1,4 +1,4 @@
-"""Passwords: argon2id, in threads of its own and outside every transaction. `service` and `users` call it."""
+"""Hash and check passwords (argon2id), in its own threads and outside transactions. `service` and `users` call it."""
 
 import asyncio
 import datetime
@@ -14,8 +14,8 @@ from gpuaas_contract.users import PASSWORD_LENGTH_MAX, PASSWORD_LENGTH_MIN
 from gpuaas_platform.kit.attempts import Attempts
 
 hasher = argon2.PasswordHasher()
-"""argon2id with the library's costs: 64 MiB, three passes."""
-# Each hash needs 64 MiB, and attempts in progress are not counted yet: so only a few run at a time.
+"""argon2id with the library's default parameters: 64 MiB, three passes."""
+# Each hash needs 64 MiB, and attempts in progress are not counted as failures yet, so only two run at a time.
 _WORKERS = ThreadPoolExecutor(max_workers=2, thread_name_prefix="passwords")
 
 
@@ -30,7 +30,7 @@ async def hashed(password: str) -> str:
 async def matches(
     attempts: Attempts, keys: Sequence[str], now: datetime.datetime, password_hash: str, password: str
 ) -> bool:
-    """A failure counts under every key; too many are refused before anything is hashed."""
+    """Return whether the password is right. A failure counts for each key; after too many, raise without hashing."""
     return await asyncio.get_running_loop().run_in_executor(
         _WORKERS, _try, attempts, keys, now, password_hash, password
     )
@@ -40,7 +40,7 @@ def _try(attempts: Attempts, keys: Sequence[str], now: datetime.datetime, passwo
     wait_s = attempts.wait_s(keys, now)
     if wait_s:
         raise errors.TooManyAttempts(details={"retry_after_s": wait_s})
-    no_password = _no_password()  # for every attempt, so that the time of the first one reveals nothing
+    no_password = _no_password()  # also if there is a hash, so that timing does not reveal whether the user exists
     try:
         return hasher.verify(password_hash or no_password, password[: PASSWORD_LENGTH_MAX + 1])
     except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
@@ -50,6 +50,6 @@ def _try(attempts: Attempts, keys: Sequence[str], now: datetime.datetime, passwo
 
 @functools.cache
 def _no_password() -> str:
-    """Return a hash to verify where there is no password, so that the answer takes as long. Random for each start: a
-    person who knew its password could sign in as every user without one."""
+    """Return a hash to verify if the user has no password, so that the check takes the same time. It is random for each
+    start: if its password were known, anyone could sign in as a user who has no password."""
     return hasher.hash(secrets.token_hex())

@@ -1,4 +1,4 @@
-"""People and the roles they hold."""
+"""Routes of users and role bindings."""
 
 from gpuaas_contract import bindings as contract
 from gpuaas_contract import users as people

@@ -1,4 +1,4 @@
-"""Create, disable and enable people, and set their passwords. `prepare` functions hash before the transaction."""
+"""Create, disable and enable users, and set passwords. The `prepare` functions hash before the transaction."""
 
 import functools
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ from gpuaas_platform.kit import db, paging
 
 @dataclass(frozen=True)
 class Prepared:
-    """A request that holds a password, as the transaction sees it."""
+    """The content of a request with a password, as the transaction gets it: the password is replaced by its hash."""
 
     name: str = ""
     password_hash: str = ""
     checked_hash: str = ""
-    """The stored hash that the present password matched."""
+    """The stored hash that the current password was checked against."""
 
 
 async def prepare_create(_: Call, body: CreateUser) -> Prepared:
@@ -63,7 +63,7 @@ async def with_name(reader: db.Reader, name: str) -> User:
 
 
 async def id_of(reader: db.Reader, call: Call, id_or_name: str) -> str | None:
-    """The id of a person that a request names by id or, where the caller may list people, by name."""
+    """Return the id of a user, given by id or, if the caller may list users, by name; None if unknown."""
     row = await store.user(reader, id_or_name)
     if row is None and authority.can_everywhere(call.caller, "identity.user.read"):
         row = await store.user_by_name(reader, id_or_name)
@@ -101,8 +101,8 @@ async def set_password(tx: db.Tx, call: Call[UserPath], wanted: Prepared) -> Use
 
 
 async def prepare_own_password(call: Call, body: ChangePassword) -> Prepared:
-    """A person at a foreign open session must not be able to keep it: the present password is needed, and guessing it
-    is as slow as signing in."""
+    """Check the current password and hash the new one. A person who finds an open session of another user must not be
+    able to take over the account, so the current password is needed; guesses count as failed sign-ins."""
     row = await store.user(call.site.database.reader, call.caller.actor_id)
     if row is None or not row["password_hash"]:
         raise errors.Conflict("You sign in without a password.", fix="A platform admin can set one for you.")

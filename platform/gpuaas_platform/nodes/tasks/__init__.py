@@ -1,1 +1,1 @@
-"""Node tasks: signed orders that a node's agent fetches, does and reports."""
+"""Node tasks: signed orders that a node's agent fetches and runs, and whose results it reports."""

@@ -1,6 +1,6 @@
-"""Queue signed tasks for nodes, hand them to agents, and record how they ended.
+"""Queue signed tasks for nodes, send them to agents, and record their results.
 
-The domain that queues a task declares in its reactions what happens at the end of it: `nodes.facts.TaskEnded`.
+The domain that queues a task declares a reaction to `nodes.facts.TaskEnded`, which runs when the task has ended.
 """
 
 import base64
@@ -34,7 +34,7 @@ async def queue(
     *,
     ttl_s: int | None = None,
 ) -> str:
-    """Sign a task for the node and return its id."""
+    """Sign a task for the node, add it to the node's queue, and return its id."""
     task_id = ids.new("task")
     expires_at = origin.now + datetime.timedelta(seconds=site.settings.task_ttl_s if ttl_s is None else ttl_s)
     payload = msgspec.json.encode(
@@ -58,7 +58,7 @@ async def queue(
 async def queue_for_operator(
     tx: db.Tx, call: Call[NodePath], kind: str, params: Mapping[str, object], *, ttl_s: int | None = None
 ) -> NodeTask:
-    """Queue a task about the node itself, which the route names."""
+    """Queue a task about the node that the route names."""
     target = await nodes.get(tx, call)
     if target.admin_state == "retired":
         raise errors.Conflict(f"Node {target.name} is retired and takes no tasks.")
@@ -75,7 +75,7 @@ async def list_tasks(reader: db.Reader, call: Call[NodePath]) -> Page[NodeTask]:
 
 
 async def wait_for_end(call: Call[NodeTaskPath, TaskWaitQuery], _: NoBody) -> NodeTask:
-    """Return the task that the route names, as soon as it has ended or the time of the long poll is over."""
+    """Return the task that the route names when it has ended or when the long poll times out."""
     reader, task_id = call.site.database.reader, call.path.task_id
     node_id = (await nodes.get(reader, call)).node_id
 
@@ -86,11 +86,11 @@ async def wait_for_end(call: Call[NodeTaskPath, TaskWaitQuery], _: NoBody) -> No
 
 
 async def wait_for_next(call: Call[Path, TaskQuery], _: NoBody) -> node.NextTask:
-    """Return the calling node's next task. A busy agent gets urgent ones only, and an answer when its task is over."""
+    """Return the calling node's next task. For a busy agent, wait only for urgent tasks and the end of its own task."""
     node_id, busy_with, reader = call.caller.actor_id, call.query.busy_with, call.site.database.reader
 
     async def look() -> tuple[db.Row | None, bool]:
-        """The task, and whether to answer now."""
+        """Return the next task, and whether to respond now."""
         now = clock.micros(call.site.clock())
         row = await store.next_ready(reader, node_id, now, urgent_only=bool(busy_with))
         if row is not None or not busy_with:
@@ -106,7 +106,7 @@ async def wait_for_next(call: Call[Path, TaskQuery], _: NoBody) -> node.NextTask
 
 
 async def take_result(tx: db.Tx, call: Call[TaskPath], body: TaskResult) -> node.TaskReceipt:
-    """Record the calling node's result, once: a result for a task that has ended changes nothing."""
+    """Record the calling node's result of a task. If the task has already ended, nothing changes."""
     task_id, node_id = call.path.task_id, call.caller.actor_id
     task = await store.get(tx, task_id)
     if task is None or task.node_id != node_id:
@@ -120,23 +120,23 @@ async def take_result(tx: db.Tx, call: Call[TaskPath], body: TaskResult) -> node
 
 
 async def states(reader: db.Reader, task_ids: Sequence[str]) -> dict[str, str]:
-    """Return the states of these tasks by id, in one statement. A task that was deleted is left out."""
+    """Return the states of these tasks by id, with one query. Deleted tasks are left out."""
     return {task_id: task.state for task_id, task in (await store.many(reader, task_ids)).items()}
 
 
 async def withdraw(tx: db.Tx, node_id: str, subject_id: str) -> None:
-    """End the node's queued tasks about this subject. No reaction runs."""
+    """End the node's queued tasks about this subject as expired, without running reactions."""
     for task_id in await store.queued_about(tx, node_id, subject_id):
         await _end(tx, task_id, "expired", "")
 
 
 async def is_due(reader: db.Reader, now: datetime.datetime) -> bool:
-    """Whether `sweep` has to write."""
+    """Return whether `sweep` has something to write."""
     return await store.is_any_expired(reader, clock.micros(now))
 
 
 async def sweep(tx: db.Tx, site: Site, origin: Origin) -> None:
-    """End tasks that were not done in time."""
+    """End the tasks that have no result in time, and run their reactions."""
     silence = TaskError(code="no_answer", message="the node did not answer in time")
     for task in await store.expired(tx, clock.micros(origin.now)):
         await _end(tx, task.task_id, "expired", "")
@@ -161,10 +161,10 @@ async def _shown(reader: db.Reader, node_id: str, task_id: str) -> NodeTask:
 
 
 def _queue_topic(node_id: str) -> str:
-    """Woken when the node has a new task, or one of its tasks ended."""
+    """Return the topic that is woken when the node has a new task or one of its tasks ended."""
     return f"tasks:{node_id}"
 
 
 def _end_topic(task_id: str) -> str:
-    """Woken when the task has ended."""
+    """Return the topic that is woken when the task has ended."""
     return f"task:{task_id}"

@@ -27,7 +27,7 @@ _IS_EXPIRED = "state = 'queued' AND expires_at <= $1"
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """The part of a task that decides what happens to it."""
+    """The columns of a task that the platform needs to handle it, without payload, signature and result."""
 
     task_id: str
     node_id: str
@@ -42,7 +42,7 @@ async def add(tx: db.Tx, task: Stored, *, expires_at: int, payload: str, signatu
 
 
 async def next_ready(reader: db.Reader, node_id: str, now: int, *, urgent_only: bool) -> db.Row | None:
-    """The next task of the node, urgent ones first. Tasks about the same subject keep their order."""
+    """Return the node's next task, urgent tasks first. Tasks about the same subject stay in order."""
     return await reader.one(_NEXT_URGENT if urgent_only else _NEXT, node_id, now)
 
 
@@ -51,7 +51,7 @@ async def get(reader: db.Reader, task_id: str) -> Stored | None:
 
 
 async def many(reader: db.Reader, task_ids: Sequence[str]) -> dict[str, Stored]:
-    """These tasks by id, in one statement; ids without a task are left out."""
+    """Return these tasks by id, with one query. Ids without a task are left out."""
     if not task_ids:
         return {}
     sql = f"SELECT {_STORED} FROM node_tasks WHERE task_id IN ({db.marks(len(task_ids))})"  # noqa: S608 - marks only
@@ -59,7 +59,7 @@ async def many(reader: db.Reader, task_ids: Sequence[str]) -> dict[str, Stored]:
 
 
 async def queued_about(reader: db.Reader, node_id: str, subject_id: str) -> list[str]:
-    """Ids of the node's queued tasks about this subject."""
+    """Return the ids of the node's queued tasks about this subject."""
     sql = "SELECT task_id FROM node_tasks WHERE node_id = $1 AND state = 'queued' AND subject_id = $2"
     return [row[0] for row in await reader.all(sql, node_id, subject_id)]
 
@@ -69,7 +69,7 @@ async def end(tx: db.Tx, task_id: str, state: str, result: str) -> None:
 
 
 async def expired(reader: db.Reader, now: int) -> list[Stored]:
-    """Queued tasks whose time is over, some at a time."""
+    """Return a batch of queued tasks whose time is over."""
     sql = f"SELECT {_STORED} FROM node_tasks WHERE {_IS_EXPIRED} LIMIT {_EXPIRED_BATCH}"  # noqa: S608 - columns are ours
     return [_stored(row) for row in await reader.all(sql, now)]
 
@@ -93,7 +93,7 @@ async def shown(reader: db.Reader, node_id: str, task_id: str) -> NodeTask | Non
 
 
 async def page(reader: db.Reader, node_id: str, query: PageRequest) -> Page[NodeTask]:
-    """One page of the node's tasks, newest first."""
+    """Return one page of the node's tasks, newest first."""
 
     async def read(before: str, limit: int) -> list[NodeTask]:
         sql = f"{_SHOWN} node_id = $1 AND task_id < $2 ORDER BY task_id DESC LIMIT $3"
@@ -103,7 +103,7 @@ async def page(reader: db.Reader, node_id: str, query: PageRequest) -> Page[Node
 
 
 class _Payload(msgspec.Struct):
-    """The part of a signed task that operators see. Its parameters are for the node only."""
+    """The fields of a signed task that operators can see. The parameters are only for the node."""
 
     issued_at_s: int
     expires_at_s: int
