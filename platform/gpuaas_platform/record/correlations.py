@@ -14,7 +14,7 @@ from gpuaas_platform.record import store, trail
 class Recorded:
     events: list[Event]
     audit: list[AuditRow] | None
-    """None: not requested."""
+    """None if audit rows were not requested."""
     truncated: list[str]
 
 
