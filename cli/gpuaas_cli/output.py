@@ -23,7 +23,7 @@ plain = msgspec.to_builtins
 
 Lines = list[str]
 Value = str | Callable[[Any], str]
-"""An attribute of the row, or a path such as `error.message` whose parts may be None, or a function that returns text."""
+"""An attribute of the row, a path such as `error.message` whose parts may be None, or a function that returns text."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Table:
 
 
 def table(columns: str, name: Value = "", **words: Callable[[Any], str]) -> Table:
-    """Declare columns by title: `NODE=node_name` shows that attribute, `NODE` the attribute `node`; `NODE*` is shown only
-    with `-o wide`. `words` has functions for columns that are not attributes. `name` is the first column by default."""
+    """Declare columns by title: `NODE=node_name` shows that attribute, `NODE` the attribute `node`; `NODE*` only with
+    `-o wide`. `words` has functions for columns that are not attributes. `name` is the first column by default."""
     result = []
     for part in columns.split():
         title, _, attribute = part.rstrip("*").partition("=")

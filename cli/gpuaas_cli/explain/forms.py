@@ -50,7 +50,7 @@ class Form:
     meaning: str
     fields: list[Field]
     is_sent: bool
-    """Whether callers send it. Required fields are shown only for such forms."""
+    """Whether callers send it; only then the pages show which fields are required."""
 
 
 @functools.cache

@@ -152,7 +152,7 @@ class LocalApp:
 
 
 async def _until_it_works(login: machine.Login, command: list[str], name: str) -> str:
-    """Repeat the command until it succeeds, because daemons need time after a restart. On a timeout, report the last error."""
+    """Repeat the command until it succeeds, because daemons start slowly. On a timeout, raise with the last error."""
     async for left_s in waits.attempts(PROOF_S, PROOF_PAUSE_S):
         tried = await asyncio.to_thread(machine.captured, login, command, timeout_s=max(1.0, left_s))
         if tried.returncode == 0:

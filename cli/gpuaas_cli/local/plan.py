@@ -53,7 +53,7 @@ def server_command(program: str, request: CloudRequest, gateway: str) -> list[st
 
 
 def must_make_admin(*, has_token: bool, data_is_empty: bool) -> bool:
-    """Return whether to create the admin before the server starts, which would else print the password to its log."""
+    """Return whether to create the admin before the server starts; else the server creates it and logs the password."""
     return data_is_empty or not has_token
 
 
@@ -85,8 +85,8 @@ def allocations_of(wanted: Sequence[str], allocations: Sequence[Allocation]) -> 
 
 
 def deployment(manifest: Manifest, allocation_ids: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """Return topology and inputs to deploy an app on all machines: a field for one allocation gets the first, a field for
-    several gets all. Other required fields get the default or the first example of the form."""
+    """Return topology and inputs to deploy an app on all machines: a field for one allocation gets the first, a field
+    for several gets all. Other required fields get the default or the first example of the form."""
     topology = PREFERRED_TOPOLOGY if PREFERRED_TOPOLOGY in manifest.topologies else next(iter(manifest.topologies))
     fields: Mapping[str, Any] = manifest.deploy_form.get("properties", {})
     given: dict[str, Any] = {}

@@ -1,5 +1,5 @@
 """Signed heads of the audit chains, stored outside the database: one file per chain, one line per head, append-only.
-`server` runs the signer as a loop and at shutdown; `audit_command` runs it on demand and reads the files.
+`server` runs the signer as a loop and at shutdown; `commands.audit` runs it on demand and reads the files.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Read audit rows and heads, also while the server runs, and check them with `chain`. `commands.audit` prints the result.
+"""Read audit rows and heads, also beside a running server, and check them with `chain`. `commands.audit` prints them.
 
 Heads are read before rows: a chain only grows, so every row that a head counts must exist afterwards.
 """

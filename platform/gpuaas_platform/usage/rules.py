@@ -51,7 +51,7 @@ def check(records: Sequence[ReportedUsage], member_ids: Collection[str], now: da
 
 
 def sort(records: Sequence[ReportedUsage], present: Mapping[str, UsageRecord]) -> Sorted:
-    """Sort records into new, repeated and conflicting ones. Of several with one id, stored or in the report, the first counts."""
+    """Sort records into new, repeated and conflicting ones. The first record with an id counts, stored or reported."""
     known = {record_id: _content(record) for record_id, record in present.items()}
     new, repeated, conflicting = [], 0, []
     for record in records:
