@@ -65,7 +65,7 @@ class Call:
         return await self.session.call(self.endpoint, body, if_match=etag, dry_run=dry_run, timeout_s=timeout_s, **path)
 
     async def each(self) -> list[Any]:
-        """Call the endpoint for every target, after a dry run of all, so that a typo in the last one changes nothing."""
+        """Call the endpoint for every target. First make a dry run of all, so that a typo in one changes nothing."""
         if len(self.targets) > 1 and not self.dry_run and self.command.is_rehearsable:
             for target in self.targets:
                 await self.send(target, dry_run=True)
