@@ -1,4 +1,4 @@
-"""The description of one kind of resource for commands: names, endpoints, columns, and which resources are gone."""
+"""What one kind of thing is to the commands: its names, its endpoints, which of its things are gone, its columns."""
 
 import dataclasses
 import re

@@ -53,7 +53,7 @@ def deadline(manifest: Manifest, kind: OperationKind, now: datetime.datetime, ac
 def check_free(
     active: Sequence[Operation], kind: OperationKind, member_ids: Iterable[str], *, exclusive: bool = False
 ) -> None:
-    """Refuse a second operation on a member. An operation on the instance and an exclusive action exclude all others."""
+    """Refuse a second operation on a member. Operations on the instance and exclusive actions exclude all others."""
     wanted = set(member_ids)
     for other in active:
         overlap, alone = wanted & {target.member_id for target in other.targets}, exclusive or other.exclusive
