@@ -26,7 +26,7 @@ CHANGE_S = 20.0
 
 Result = TypeVar("Result")
 Prove = Callable[[Client], Awaitable[Token]]
-"""Function that signs in and returns a token; `sign_in` has them."""
+"""A function that signs in and returns a token. Module `sign_in` has the possible ones."""
 
 
 class Session:

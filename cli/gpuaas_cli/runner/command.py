@@ -57,7 +57,7 @@ SWITCH = Field(type=bool, default=False)
 
 @dataclass(frozen=True)
 class Levels:
-    """Endpoints for the same action at the platform, in an organisation (--org) and in a project."""
+    """Endpoints for the same action at the platform (--platform), in an organisation (--org) and in a project."""
 
     project: AnyEndpoint
     platform: AnyEndpoint | None = None

@@ -73,7 +73,7 @@ def reopened(
 
 
 def forced_status(operation: Operation, target: Target, member: Member) -> MemberStatus | None:
-    """Return a member's status after a forced end; None keeps it. Never `ready` or `removed`: these must be observed."""
+    """Return a member's status after a forced end; None keeps it. Never `ready` or `removed`: both must be observed."""
     goal = UNDONE[operation.kind] if operation.compensating else GOALS[operation.kind]
     if target.outcome in ("succeeded", "skipped") or member.status in goal | lifecycles.GONE_MEMBER:
         return None

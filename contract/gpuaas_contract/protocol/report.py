@@ -64,7 +64,7 @@ def takes_away(member: Member, status: MemberStatus) -> bool:
 
 
 def meets_holds(operation: OperationHead, member: Member, status: MemberStatus) -> bool:
-    """Return whether a hold forbids this report, because it resumes or removes a member; also a hold placed later."""
+    """Return whether holds apply to this report: it resumes or removes a member. Holds placed later apply too."""
     if operation.force:
         return False
     if operation.kind == "resume":

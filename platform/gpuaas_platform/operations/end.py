@@ -17,7 +17,7 @@ from gpuaas_platform.operations import limits, members, read, state
 
 _RESULT_MAX_BYTES = 262_144
 _JOINING = frozenset({"provisioning", "joining"})
-"""The controller had started to add the member, so that a failure counts for the role's breaker."""
+"""Statuses in which the controller had started to add the member, so its failure counts for the role's breaker."""
 
 
 async def complete(tx: db.Tx, call: Call[OperationPath], body: runtime.CompleteOperation) -> Operation:

@@ -74,7 +74,7 @@ async def publish_access(tx: db.Tx, call: Call[OperationPath], body: runtime.Pub
 async def _reported(
     tx: db.Tx, call: Call[OperationMemberPath], operation: OperationHead, body: runtime.ReportMember
 ) -> tuple[Member, Target]:
-    """Check the report, and return the changed member and its target."""
+    """Check the report; return the stored member and its target."""
     member = await instances.find_member(tx, operation.instance_id, call.path.member_id)
     if member is None:
         raise errors.NotFound

@@ -1,4 +1,4 @@
-"""Pure: find the overlay entries without full effect, because a layer above restricts more. They are only reported."""
+"""Pure: find overlay entries without full effect, because a layer above restricts more. They are kept and reported."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

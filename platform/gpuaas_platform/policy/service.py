@@ -35,7 +35,7 @@ async def present(reader: db.Reader, call: Call) -> PolicyLayer:
 
 
 async def change(tx: db.Tx, call: Call, wanted: Overlay) -> contract.ChangedPolicyLayer:
-    """Change an overlay. Only users may: service accounts lack the permission, but this check does not rely on it."""
+    """Change an overlay. For users only: service accounts lack the permission, but this check does not rely on it."""
     if call.caller.actor_type != "user":
         raise errors.PermissionDenied("Only a person can change a policy.", fix="Sign in as a person.")
     overlay = rules.sound(wanted)

@@ -1,4 +1,4 @@
-"""Pure: the hash chain of audit rows and the signed heads that vouch for it. `trail` writes rows with `digest`, `heads`
+"""Pure: the hash chain of audit rows and the signed heads that confirm it. `trail` writes rows with `digest`, `heads`
 signs, `verify` passes the rows to a `Walk`, which returns the first error as a `Finding`.
 
 The chain alone shows a changed, deleted or added row. It does not show that the last rows were deleted, or that they
@@ -237,7 +237,7 @@ class Walk:
         return Finding("rewritten", self.vouched + 1, message + "were replaced and their hashes computed again")
 
     def _written_at(self, row: Row) -> int | None:
-        """Return the position for which the row's hash is valid: there it was written. None if there is none."""
+        """Return the position at which the row was written, because its hash is valid only there; None if not found."""
         for distance in range(_MOVED_MAX):
             for candidate in (row.position + distance, row.position - distance):
                 if digest(self.chain, candidate, row.previous_hash, row.document) == row.hash:

@@ -1,4 +1,4 @@
-"""Events and audit rows with one correlation id in one project. `operations` adds operations and tasks."""
+"""Events and audit rows with one correlation id in one project. `operations` adds operations and members."""
 
 from dataclasses import dataclass
 

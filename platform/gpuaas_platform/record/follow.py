@@ -59,8 +59,8 @@ async def after(
 ) -> tuple[Sequence[Event], int]:
     """Return the events after `position`, and the next position.
 
-    Cursors are in commit order, so no event can appear later at or below the newest cursor read before. If the filters
-    exclude everything, the position moves to that cursor, so a filter without matches never falls behind retention.
+    Cursors are in commit order, so after `newest` is read no event can appear at or below it. If the filters exclude
+    all events, the position moves to `newest`, so that a filter without matches does not fall behind retention.
     """
     newest = await store.newest_cursor(reader, scope)
     events = await store.events_after(reader, scope, position, limit, filters.app_instance_id, filters.correlation_id)

@@ -1,4 +1,4 @@
-"""Read audit rows and heads, also beside a running server, and check them with `chain`. `commands.audit` prints them.
+"""Read audit rows and heads, also beside a running server; check them with `chain`. `commands.audit` prints the result.
 
 Heads are read before rows: a chain only grows, so every row that a head counts must exist afterwards.
 """
@@ -19,7 +19,7 @@ from gpuaas_platform.record import chain, heads
 BATCH = 5_000
 _CACHE_KIB = 65_536
 HEAD_DUE_S = 300
-"""A chain whose first row is older than this must have a head; the signer runs five times as often."""
+"""A chain whose first row is older than this must have a head. The signer runs five times in this period."""
 
 _COPIED = ", ".join(chain.COPIED)
 Progress = Callable[[str, int], None]
