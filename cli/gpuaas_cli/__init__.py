@@ -1,3 +1,3 @@
-"""The command `gpuaas`: for people and scripts. Talks to a server through the SDK, and starts the local cloud."""
+"""The command `gpuaas`, for users and scripts. It calls a server through the SDK, and starts the local cloud."""
 
 VERSION = "0.1.0"

@@ -1,4 +1,4 @@
-"""How a command fails: an exit code, one line of what happened, one line of what to do next. `runner.run` prints it."""
+"""Failures of commands: an exit code, one line with the error and one with the next step. `runner.run` prints them."""
 
 import difflib
 import functools
@@ -16,14 +16,14 @@ MEANINGS = {
     64: "the command line is wrong; nothing was sent",
     130: "interrupted; what runs on the platform continues",
 }
-"""What each exit code means. Their names follow in the same order."""
+"""Meaning of each exit code. The names below are in the same order."""
 OK, FAILED, SERVER, AUTH, NOT_FOUND, CONFLICT, USAGE, DETACHED = MEANINGS
 _EXIT_CODES = {401: AUTH, 403: AUTH, 404: NOT_FOUND, 409: CONFLICT, 412: CONFLICT}
 
 
 @dataclass(eq=False)
 class Failure(Exception):
-    """A command cannot continue. Raised by the CLI itself; refusals of the server come as `ApiError`."""
+    """A command cannot continue. Raised by the CLI itself; errors of the server are `ApiError`."""
 
     message: str
     fix: str = ""
@@ -42,13 +42,13 @@ timeout = functools.partial(Failure, code="timeout", exit_code=SERVER)
 
 
 def hint(word: str, known: Iterable[str]) -> str:
-    """The known word that is closest to an unknown one, for the end of a message."""
+    """Return "did you mean …?" with the most similar known word, for the end of a message; empty if none is similar."""
     close = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {close[0]}?" if close else ""
 
 
 def as_failure(error: Exception) -> Failure:
-    """Make one from an `ApiError` or a `NoAnswer`; importing these here would slow down `gpuaas --help`."""
+    """Convert an `ApiError` or a `NoAnswer`. Both are not imported here, because that slows down `gpuaas --help`."""
     if isinstance(error, Failure):
         return error
     status, code = getattr(error, "status", 500), getattr(error, "code", "no_answer")

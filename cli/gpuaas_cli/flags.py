@@ -1,4 +1,4 @@
-"""The flags that every command takes. `main` removes them before the command reads the rest."""
+"""The flags that every command accepts. `main` removes them before the command parses its own arguments."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,17 +27,17 @@ class Flags:
 
     @property
     def structured(self) -> bool:
-        """A program reads the answer from stdout, so messages for people go to stderr."""
+        """Whether stdout is for a program; then messages for users go to stderr."""
         return self.output in ("json", "yaml", "name")
 
     @property
     def structured_whole(self) -> bool:
-        """The output is the records of the API, complete."""
+        """Whether the output is the complete records of the API."""
         return self.output in ("json", "yaml")
 
 
 def take(argv: Sequence[str]) -> tuple[Flags, list[str]]:
-    """The flags, and the other words. Words after `--` are not flags of this command."""
+    """Return the common flags and the remaining words. Words after `--` are not parsed."""
     given: dict[str, Any] = {}
     left: list[str] = []
     words = iter(argv)

@@ -1,6 +1,6 @@
-"""The command `gpuaas`: find the command, run it, return its exit code.
+"""The entry point of `gpuaas`: find the command, run it, return its exit code.
 
-Only the module of the command that was asked for is imported, so that help and short commands start at once."""
+Only the module of the requested command is imported, so that help and short commands start fast."""
 
 import importlib
 import os
@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from gpuaas_cli import VERSION, failures, overview, programs
 from gpuaas_cli.flags import check, take
 
-# httpx brings a command of its own, which imports rich and pygments: 200 ms that no request needs.
+# httpx has a command-line module that imports rich and pygments. It takes 200 ms and no request needs it.
 sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
 
 BEYOND = {"lab": ["gpuaas-lab"], "server": ["gpuaas-platform", "server"]}
@@ -45,7 +45,7 @@ def _dispatch(argv: Sequence[str]) -> int:
 
 
 def _become(command: str, argv: Sequence[str], known: Collection[str]) -> None:
-    """Like git: `gpuaas foo …` is `gpuaas-foo …` if there is such a program. It gets every word after its name."""
+    """Run `gpuaas foo …` as the program `gpuaas-foo …` if it exists, like git, with all words after the name."""
     program, *first = BEYOND.get(command, [f"gpuaas-{command}"])
     path = programs.find(program) if command and not command.startswith("-") and "/" not in command else None
     if path is None:

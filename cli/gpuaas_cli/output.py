@@ -1,4 +1,4 @@
-"""Print answers in the form that -o names. Tables are for people and awk; json and yaml are the records of the API."""
+"""Print answers in the format of -o. Tables are for users and awk; json and yaml are the records of the API."""
 
 import datetime
 import functools
@@ -16,14 +16,14 @@ from gpuaas_cli.flags import Flags
 
 _LONG_ID = re.compile(r"^([a-z]+)_[0-9a-z]{20}([0-9a-z]{6})$", re.IGNORECASE)
 _AGES = frozenset({"AGE", "SEEN", "USED"})
-"""Titles of columns that show how long ago a moment is."""
+"""Titles of columns that show a time as an age."""
 
 plain = msgspec.to_builtins
-"""Dicts, lists and numbers in place of records."""
+"""Converts records to dicts, lists and numbers."""
 
 Lines = list[str]
 Value = str | Callable[[Any], str]
-"""An attribute of the row, `error.message` if it is in a part that may be missing; or a function that makes a text."""
+"""An attribute of the row, a path such as `error.message` whose parts may be None, or a function that returns text."""
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,15 @@ class Column:
     title: str
     value: Value
     wide: bool = False
-    """Shown by `-o wide` only."""
+    """Shown only with `-o wide`."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """How things of one form are listed."""
+    """The columns for resources of one type."""
 
     name: Value
-    """What `-o name` prints, which other commands take."""
+    """What `-o name` prints; other commands accept it as an argument."""
     columns: tuple[Column, ...]
 
     def shown(self, wide: bool) -> list[Column]:
@@ -47,8 +47,8 @@ class Table:
 
 
 def table(columns: str, name: Value = "", **words: Callable[[Any], str]) -> Table:
-    """Declare columns by title: `NODE=node_name` shows that attribute, `NODE` the attribute `node`; `NODE*` is shown by
-    `-o wide` only. `words` has functions for columns that are no attribute. `name` is the first column by default."""
+    """Declare columns by title: `NODE=node_name` shows that attribute, `NODE` the attribute `node`; `NODE*` only with
+    `-o wide`. `words` has functions for columns that are not attributes. `name` is the first column by default."""
     result = []
     for part in columns.split():
         title, _, attribute = part.rstrip("*").partition("=")
@@ -61,12 +61,12 @@ def now() -> datetime.datetime:
 
 
 def talk(text: str) -> None:
-    """Print a message for people, apart from the data that programs read."""
+    """Print a message for users on stderr; stdout is for data."""
     print(text, file=sys.stderr, flush=True)
 
 
 def show(flags: Flags, answer: Any, shape: Table) -> None:
-    """Print a list of things, or one thing."""
+    """Print one row or a list of rows, in the format of -o."""
     rows = answer if isinstance(answer, list | tuple) else [answer]
     if flags.structured_whole:
         show_data(flags, {"items": list(rows)} if rows is answer else answer)
@@ -80,7 +80,7 @@ def show(flags: Flags, answer: Any, shape: Table) -> None:
 
 
 def show_page(flags: Flags, row: Any, page: Sequence[str]) -> None:
-    """Lines for people, the record itself for programs."""
+    """Print the lines of a page; with -o json or yaml, the record."""
     if flags.structured_whole:
         show_data(flags, row)
     else:
@@ -92,7 +92,7 @@ def show_data(flags: Flags, value: Any) -> None:
 
 
 def terminal_width(otherwise: int = 0) -> int:
-    """The columns of the terminal; `otherwise` for a pipe or a file."""
+    """Return the width of the terminal; `otherwise` for a pipe or a file."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else otherwise
 
 
@@ -105,8 +105,8 @@ def encoded(form: str, value: Any) -> str:
 
 
 def listing(rows: Sequence[Any], shape: Table, *, wide: bool = False, width: int = 0) -> Lines:
-    """The lines of a table; none if there are no rows. Only the last cell may have spaces, so that columns can be cut
-    by position. If a line is longer than `width`, long ids are shortened, except in the first column."""
+    """Return the lines of a table; empty without rows. Only the last cell may contain spaces, so that awk can split
+    lines. If a line is longer than `width`, long ids are shortened, except in the first column."""
     if not rows:
         return []
     result = [[column.title for column in shape.shown(wide)], *(cells(row, shape, wide=wide) for row in rows)]
@@ -116,7 +116,7 @@ def listing(rows: Sequence[Any], shape: Table, *, wide: bool = False, width: int
 
 
 def facts(row: Any, shape: Table) -> Lines:
-    """A line for each column that is not empty; `_` in a title is a space."""
+    """Return a line with title and value for each column that is not empty; `_` in a title becomes a space."""
     texts = [(column.title.replace("_", " "), _text(row, column.value, column.title)) for column in shape.columns]
     return aligned([[title, " ".join(clean(text).split())] for title, text in texts if text])
 
@@ -154,7 +154,7 @@ def age(moment: datetime.datetime) -> str:
 
 
 def duration(start: datetime.datetime, end: datetime.datetime | None = None) -> str:
-    """From one moment to another, or until now."""
+    """Format the time between `start` and `end`; without `end`, until now."""
     seconds = ((end or now()) - start).total_seconds()
     if seconds < 60:
         return f"{max(0.0, seconds):.1f}s"

@@ -1,4 +1,4 @@
-"""The commands in groups: where each is, and what it does. The first page of the help."""
+"""All commands by group, with module and summary. Shown as the first page of the help."""
 
 from gpuaas_cli.flags import HELP
 
@@ -66,7 +66,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "server": ("", "the control plane (gpuaas-platform server)"),
     },
 }
-"""Title -> command -> the module it is in, and what it does."""
+"""Title of the group -> command -> its module and its summary."""
 
 
 def page() -> str:

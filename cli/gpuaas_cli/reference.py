@@ -1,4 +1,4 @@
-"""The reference page of the commands, made from their own help and from `reach`.
+"""Make the reference page of the commands from their help and from `reach`.
 
 `python -m gpuaas_cli.reference --write docs/reference/cli.md`"""
 
@@ -42,7 +42,7 @@ def page() -> str:
 
 
 def _row(words: str, command: Any) -> str:
-    """`get` is one command, and reaches what `get nodes` and the like reach."""
+    """Return the table row of a command. `get` is one command and lists the endpoints of `get nodes` and so on."""
     meaning = " ".join(command.help.split("\n\n")[0].split()).replace("|", "\\|")
     commands = {endpoint.name: reach.commands().get(endpoint.name, ()) for endpoint in registry.ENDPOINTS}
     reached = [name for name, lines in commands.items() if any(f"{line} ".startswith(f"{words} ") for line in lines)]

@@ -1,5 +1,5 @@
 """Make the AsyncAPI 3.0 document, and the table of event types in the docs, from the event catalogue. `--check`
-compares both with the golden files and `--write` renews them; the file's suffix selects which."""
+compares both with the golden files and `--write` updates them; the file suffix selects which one."""
 
 import sys
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ def text() -> str:
 
 
 def expected(path: Path) -> str:
-    """Return what the file should contain: the whole document, or the page with a renewed table."""
+    """Return the expected content of the file: the whole document, or the page with an updated table."""
     if path.suffix == ".json":
         return text()
     page = path.read_text()

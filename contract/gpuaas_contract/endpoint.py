@@ -1,4 +1,4 @@
-"""The form of one row of the endpoint table, and the `Route` that makes rows."""
+"""`Endpoint`, one row of the endpoint table, and `Route`, which makes rows."""
 
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypedDict, Unpack, cast
@@ -32,7 +32,7 @@ Method = Literal["GET", "POST", "PUT", "DELETE"]
 Audience = Literal["caller", "node", "public"]
 """Who authenticates: a person or service account (`caller`), a node, or no one (`public`)."""
 Repeat = Literal["key", "natural"]
-"""Why a repeated change is made once: by X-Idempotency-Key, or because its content allows it (PUT, epochs)."""
+"""Why a repeated request has no second effect: by X-Idempotency-Key, or because of its content (PUT, epochs)."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ class Endpoint(Generic[RequestBody, Answer, PathParams, QueryParams]):
     request: type[RequestBody]
     response: type[Answer]
     description: str = ""
-    """What a caller needs to understand beside the summary; whole sentences."""
+    """What a caller must understand in addition to the summary; in whole sentences."""
     subject: str = ""
-    """What a change is about, for its audit row: a path parameter, or a field of the answer (`instance.instance_id`).
-    Empty where the change has no subject: a sign-in, a heartbeat."""
+    """Target of the change in its audit row: a path parameter, or a field of the response (`instance.instance_id`).
+    Empty if the change has no target: a sign-in, a heartbeat."""
     permission: str = ""
     audience: Audience = "caller"
     status: int = 200
@@ -57,20 +57,20 @@ class Endpoint(Generic[RequestBody, Answer, PathParams, QueryParams]):
     query: type[QueryParams] = field(default=cast("type[QueryParams]", NoQuery))
     repeat: Repeat = "key"
     audited: bool = True
-    """Writes an audit row; off only for the frequent reports of nodes and controllers."""
+    """Whether a call writes an audit row; False only for frequent reports of nodes and controllers."""
     secret_answer: bool = False
-    """The answer contains a secret: it is sent once and never stored for a replay."""
+    """The response contains a secret: it is sent once and not stored for repeated requests."""
     streams: bool = False
-    """The answer is a text/event-stream without an end; `response` is the type of each event's data."""
+    """The response is an endless text/event-stream; `response` is the type of each event's data."""
     media_type: str = "application/json"
-    """Media type of the answer. Anything but JSON is sent as a stream that ends; errors stay problem documents."""
+    """Media type of the response. If it is not JSON, it is sent as a finite stream; errors are problem documents."""
     guarded: bool = False
-    """Changes only what the caller has read: needs If-Match with the ETag of GET on the same path."""
+    """Needs If-Match with the ETag of GET on the same path: it changes only the revision that the caller read."""
     has_etag: bool = False
-    """Answers with an ETag although the answer has no `revision`."""
+    """The response has an ETag although it has no `revision`."""
     errors: ErrorTypes = ()
     example: dict[str, Any] = field(default_factory=dict)
-    """One request body that works on a fresh local cloud, as JSON values."""
+    """One request body, as JSON values, that works on a new local cloud."""
 
     @property
     def mutates(self) -> bool:
@@ -78,12 +78,12 @@ class Endpoint(Generic[RequestBody, Answer, PathParams, QueryParams]):
 
     @property
     def takes_bytes(self) -> bool:
-        """The body is read as a stream of raw bytes, not as JSON."""
+        """Whether the request body is a stream of raw bytes, not JSON."""
         return self.request is bytes
 
     @property
     def tagged(self) -> bool:
-        """Answers with an ETag: one resource with a revision, or a document."""
+        """Whether the response has an ETag: it is one resource with a revision, or a document."""
         fields = getattr(self.response, "__struct_fields__", ())
         return self.method == "GET" and (self.has_etag or "revision" in fields)
 
@@ -103,7 +103,7 @@ class Endpoint(Generic[RequestBody, Answer, PathParams, QueryParams]):
 
 
 class Options(TypedDict, total=False):
-    """What only some rows set. `Endpoint` explains each."""
+    """Fields of `Endpoint` that only some rows set."""
 
     subject: str
     audience: Audience
@@ -121,12 +121,12 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Row(Generic[PathParams]):
-    """A row that lacks its method: `get`, `list` for a GET that answers in pages, `post`, `put` or `delete`.
+    """A row without its method. `get`, `list` (a GET that returns pages), `post`, `put` and `delete` complete it.
 
-    What a row leaves out:
-    - `permission`: callers need the permission with the name of the row. With an empty one, every caller may call it.
-    - `subject`: the id of the answer.
-    - `repeat`: by key, which belongs to a caller. For a PUT, and a POST by others than callers: natural.
+    Defaults:
+    - `permission`: the name of the row, for the audience `caller`. If it is empty, every caller may call.
+    - `subject`: the id in the response.
+    - `repeat`: `key`, because keys belong to callers. `natural` for PUT, and for POST of another audience.
     """
 
     path: str
@@ -212,7 +212,7 @@ class Row(Generic[PathParams]):
         )
 
     def _id_of(self, response: type[object]) -> str:
-        """Return the id of the answer, its first field. Any other first field can be a secret, so it is refused."""
+        """Return the name of the response's first field if it is an id. Refuse others: the field may be a secret."""
         first: str = getattr(response, "__struct_fields__", ("",))[0]
         if not first.endswith("_id"):
             raise ValueError(f"{self.name} must name its subject: its answer does not begin with an id")
@@ -221,7 +221,7 @@ class Row(Generic[PathParams]):
 
 @dataclass(frozen=True)
 class Route(Generic[PathParams]):
-    """A path and the struct of its parameters, where rows of the endpoint table begin:
+    """A path and the struct of its parameters. Rows of the endpoint table are made from it:
 
     NODE_GET = NODE.row("", "capacity.node.get", "Get one node").get(Node, "capacity.node.read")
     NODE_RETIRE = NODE.row("/retire", "capacity.node.retire", "Retire a node permanently").post(ChangeNode, Node)
@@ -239,4 +239,4 @@ class Route(Generic[PathParams]):
 
 
 AnyEndpoint = Endpoint[Any, Any]
-"""A row of the table where its types do not matter."""
+"""An endpoint of any types."""

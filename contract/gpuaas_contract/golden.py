@@ -1,4 +1,4 @@
-"""Documents made from the contract and kept in the repository: `--check` compares them, `--write` renews them."""
+"""Golden files: documents that are made from the contract. `--check` compares the files, `--write` updates them."""
 
 import argparse
 import sys
@@ -14,7 +14,7 @@ def as_json(document: dict[str, Any]) -> str:
 
 
 def main(what: str, made: Callable[[Path], str]) -> int:
-    """Run the command of a module that makes documents. `made` returns what a file should contain; `what` is its
+    """Run the command line of a module that makes documents. `made` returns the content of a file; `what` names its
     source."""
     parser = argparse.ArgumentParser(description=f"Documents made from {what}.")
     parser.add_argument("--check", type=Path, nargs="+", default=[], metavar="FILE")

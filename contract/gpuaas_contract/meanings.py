@@ -1,5 +1,5 @@
-"""Read the text under a struct's fields from the source, because Python does not keep it at run time. The OpenAPI and
-AsyncAPI documents and `gpuaas explain` show it."""
+"""Read the texts below the fields of a struct from its source, because Python does not store them at run time. They are
+shown in the OpenAPI and AsyncAPI documents and by `gpuaas explain`."""
 
 import ast
 import functools
@@ -14,7 +14,7 @@ _OURS = __name__.partition(".")[0]
 
 
 def of(struct: Any) -> dict[str, str]:
-    """Return the text by field; a struct inherits the texts of the struct it extends."""
+    """Return the text of each field; a struct inherits the texts of the struct that it extends."""
     texts: dict[str, str] = {}
     for base in reversed(getattr(struct, "__origin__", struct).__mro__):
         if base.__module__.startswith(_OURS):
@@ -23,14 +23,14 @@ def of(struct: Any) -> dict[str, str]:
 
 
 def described(schemas: Mapping[str, dict[str, Any]], kinds: Iterable[Any]) -> dict[str, dict[str, Any]]:
-    """Return the schemas of these types and of the types inside them, with the text of each property before that of its
+    """Return the schemas with field texts. In a property's description, the field text comes before the text of its
     type."""
     named = {_schema_name(struct.cls): struct for kind in kinds for struct in _held(shapes.type_info(kind), set())}
     return {name: _with_meanings(schema, _by_property(named[name])) for name, schema in schemas.items()}
 
 
 def parts(kind: shapes.Type) -> tuple[shapes.Type, ...]:
-    """Return the types that a value of this type consists of; structs are not taken apart."""
+    """Return the types inside a list, dict or union; empty for all other types, also for structs."""
     if isinstance(kind, shapes.Metadata):
         return (kind.type,)
     if isinstance(kind, shapes.ListType):
@@ -41,7 +41,7 @@ def parts(kind: shapes.Type) -> tuple[shapes.Type, ...]:
 
 
 def structs(kind: shapes.Type) -> Iterator[shapes.StructType]:
-    """Yield the structs that a value of this type contains, without those inside them."""
+    """Yield the structs in this type, without the structs in their fields."""
     if isinstance(kind, shapes.StructType):
         yield kind
     for part in parts(kind):
@@ -58,13 +58,13 @@ def _held(kind: shapes.Type, seen: set[Any]) -> Iterator[shapes.StructType]:
 
 
 def _schema_name(struct: Any) -> str:
-    """Return the name that msgspec gives: `Page[Node]` is `Page_Node_`."""
+    """Return the schema name that msgspec uses: `Page_Node_` for `Page[Node]`."""
     arguments = [argument.__name__ for argument in getattr(struct, "__args__", ())]
     return f"{struct.__name__}_{'_'.join(arguments)}_" if arguments else struct.__name__
 
 
 def _by_property(struct: shapes.StructType) -> dict[str, str]:
-    """Return the texts by the field names on the wire."""
+    """Return the texts by field name on the wire."""
     texts = of(struct.cls)
     return {field.encode_name: texts[field.name] for field in struct.fields if field.name in texts}
 

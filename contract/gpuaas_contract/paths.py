@@ -1,8 +1,7 @@
-"""Parameters in the paths of the endpoint table, one struct per shape, and the routes on which rows are
-made.
+"""Structs of the path parameters in the endpoint table, and the routes from which its rows are made.
 
-A struct that extends another adds the parameters that follow in the path, so what serves every project path can take a
-`ProjectPath` and gets a longer one as well.
+A struct that extends another one adds the next parameters of the path. So a function that takes a `ProjectPath` also
+accepts every longer path in a project.
 """
 
 from gpuaas_contract.endpoint import Route
@@ -204,7 +203,7 @@ NODE = ADMIN.at("/nodes/{node_id}", NodePath)
 NODE_TASK = NODE.at("/tasks/{task_id}", NodeTaskPath)
 
 AGENT_API = Route("/node/v1")
-"""For the agents of nodes, with the node's token."""
+"""Endpoints for the agents of nodes, which authenticate with the node's token."""
 AGENT_TASK = AGENT_API.at("/tasks/{task_id}", TaskPath)
 AGENT_RELEASE = AGENT_API.at("/agent-releases/{sha256}", AgentFilePath)
 PLACED_CONTENT = AGENT_API.at("/artifact-content/{placement_id}", PlacedContentPath)

@@ -1,4 +1,4 @@
-"""Reference pages made from the tables: lifecycles with their diagrams, and the error catalogue.
+"""Make reference pages from the contract's tables: lifecycles with diagrams, and the error catalogue.
 
 `python -m gpuaas_contract.reference --write docs/reference/lifecycles.md docs/reference/errors.md`"""
 

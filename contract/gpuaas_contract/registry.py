@@ -1,4 +1,4 @@
-"""The endpoint table: every route there is, in the order of the reference."""
+"""The endpoint table: all endpoints, in the order of the API reference."""
 
 from gpuaas_contract import (
     access,
@@ -65,7 +65,7 @@ _MODULES = (
 ENDPOINTS: tuple[AnyEndpoint, ...] = tuple(
     row for module in _MODULES for row in vars(module).values() if isinstance(row, Endpoint)
 )
-"""Modules in the order of the reference, the rows of each in the order in which they are written."""
+"""Ordered by module as in the API reference, then as in the source of the module."""
 BY_NAME = {endpoint.name: endpoint for endpoint in ENDPOINTS}
 if len(BY_NAME) != len(ENDPOINTS):
     raise ValueError("an endpoint is listed twice; a contract module must not import a row of another one by name")

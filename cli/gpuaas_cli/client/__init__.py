@@ -1,1 +1,1 @@
-"""The server as one command sees it: which one, who calls, and how to enter a machine."""
+"""How a command reaches the server: contexts, sign-in, sessions, and SSH to machines."""

@@ -1,4 +1,4 @@
-"""What the CLI remembers between calls: contexts in GPUAAS_HOME/config.json, and which of them a call is about."""
+"""Contexts that the CLI stores in GPUAAS_HOME/config.json, and the choice of the context for a call."""
 
 import contextlib
 import fcntl
@@ -28,13 +28,13 @@ class Config(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Target:
-    """One call's server, and who calls."""
+    """The server, token and project of one call."""
 
     context: str
     server: str
     token: str = field(default="", repr=False)
     project: str = ""
-    """Name or id; empty where none was chosen."""
+    """Name or id; empty if no project was chosen."""
     ca_file: str = ""
 
 
@@ -53,13 +53,13 @@ def load(home: Path) -> Config:
 
 
 def set_context(home: Path, name: str, context: Context) -> None:
-    """Remember a context and make it the current one."""
+    """Store a context and make it the current one."""
     with _changed(home) as config:
         config.current, config.contexts[name] = name, context
 
 
 def change_context(home: Path, name: str, **fields: str) -> None:
-    """Change fields of a context, if there is one of this name."""
+    """Change fields of the context with this name; do nothing if it does not exist."""
     with _changed(home) as config:
         if known := config.contexts.get(name):
             config.contexts[name] = msgspec.structs.replace(known, **fields)
@@ -73,14 +73,14 @@ def forget_context(home: Path, name: str) -> None:
 
 
 def resolve(flags: Flags, environ: Mapping[str, str], config: Config) -> Target:
-    """Flags beat the environment, which beats the file."""
+    """Return the target of a call. Flags take precedence over the environment, and both over the file."""
     name = flags.context or environ.get("GPUAAS_CONTEXT", "") or config.current
     known = config.contexts.get(name)
     if known is None and (flags.context or environ.get("GPUAAS_CONTEXT")):
         contexts = ", ".join(config.contexts) or "none yet"
         raise failures.usage(f"There is no context {name!r}; there is {contexts}", "gpuaas login --context NAME")
     server = (flags.server or environ.get("GPUAAS_SERVER", "")).rstrip("/")
-    # A token is only for the server it came from.
+    # Send a token only to the server that issued it.
     same_server = known is not None and server in ("", known.server)
     kept = known if known is not None and same_server else Context(server=server)
     return Target(
@@ -93,7 +93,7 @@ def resolve(flags: Flags, environ: Mapping[str, str], config: Config) -> Target:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Whole or not at all, and readable by the owner only from the first byte on."""
+    """Write a file atomically. Only its owner can read it, from the start."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -107,7 +107,7 @@ def write_private(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def _changed(home: Path) -> Iterator[Config]:
-    """One command at a time changes the file, and reads what the one before it has written."""
+    """Yield the config and save the changes. A lock lets only one command at a time read and change the file."""
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (home / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

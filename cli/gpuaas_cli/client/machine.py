@@ -1,5 +1,5 @@
-"""Get into an allocation's machine: a key pair that lives for one login, a short certificate, a pinned host key.
-Used by `gpuaas ssh` and by `gpuaas up` to prove that an app works."""
+"""Log in to an allocation's machine with a key pair for one login, a short-lived certificate and a pinned host key.
+Used by `gpuaas ssh`, and by `gpuaas up` to test that an app works."""
 
 import asyncio
 import contextlib
@@ -23,13 +23,13 @@ _OPTIONS = (
     "BatchMode=yes ConnectTimeout=10 ServerAliveInterval=15 LogLevel=ERROR"
 )
 Login = list[str]
-"""Arguments of the system's ssh that lead to a machine; its key and certificate are files in a private folder."""
+"""Arguments for the system's `ssh` to reach a machine. The key and the certificate are files in a private folder."""
 
 
 @contextlib.asynccontextmanager
 async def entered(session: Session, named: str) -> AsyncIterator[Login]:
-    """Enter the machine of an allocation, of a node, or of an instance whose access bundle names one. The key pair is
-    fresh; nothing of it stays."""
+    """Yield the login to the machine of an allocation, of a node, or of an instance whose access bundle names one.
+    The key pair is new and is deleted at the end."""
     if shutil.which("ssh") is None or shutil.which("ssh-keygen") is None:
         fix = "apt-get install openssh-client"
         raise failures.Failure("There is no ssh on this machine", fix=fix, code="ssh_missing")
@@ -61,7 +61,7 @@ def first_command(bundle: AccessBundle, instance: str) -> Command:
 
 
 async def _ask(session: Session, allocation_id: str, folder: Path) -> Login:
-    """With this key, this certificate, this host key, and no other settings."""
+    """Request a certificate; return `ssh` arguments with only this key, certificate and host key."""
     body = RequestMachineAccess(public_key=(folder / "id.pub").read_text().strip())
     access = await session.call(MACHINE_ACCESS, body, allocation_id=allocation_id)
     (folder / "id-cert.pub").write_text(access.certificate.strip() + "\n")
@@ -74,13 +74,13 @@ async def _ask(session: Session, allocation_id: str, folder: Path) -> Login:
 
 
 def remote_line(command: Sequence[str]) -> str:
-    """The line for the shell on the machine. One word is a line as it is: `'a; b'`. ssh joins several with spaces, so
-    each is quoted once here."""
+    """Return the line for the shell on the machine. One word is used unchanged, such as `'a; b'`. Several words are
+    quoted, because ssh joins them with spaces."""
     return command[0] if len(command) == 1 else shlex.join(command)
 
 
 def run(login: Login, command: Sequence[str], *, tty: bool = False) -> int:
-    """Hand the terminal to ssh; Ctrl-C belongs to the other side."""
+    """Run ssh on the terminal and return its exit status. Ctrl-C is ignored here, so that only ssh handles it."""
     line = [remote_line(command)] if command else []
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
@@ -100,7 +100,7 @@ def captured(login: Login, command: Sequence[str], *, timeout_s: float) -> subpr
 
 
 def as_user(command: Command) -> list[str]:
-    """The line of an access bundle, to be run by the user it is meant for, in that user's home."""
+    """Return the words that run a command of an access bundle as its user, in that user's home."""
     if not command.user:
         return ["bash", "-lc", command.line]
     return ["sudo", "-n", "-H", "-u", command.user, "--", "bash", "-lc", f"cd; {command.line}"]

@@ -1,4 +1,4 @@
-"""A signed-in client for one command: finds server, token and project, and closes when the command is done."""
+"""A signed-in client for one command: it finds server, token and project, and closes when the command ends."""
 
 import asyncio
 import contextlib
@@ -21,12 +21,12 @@ from gpuaas_cli.client import home
 from gpuaas_cli.flags import Flags
 
 READ_S = 6.0
-"""A person waits this long for a server that does not answer; a restart takes less."""
+"""How long a read waits for a server that does not answer. A restart takes less time."""
 CHANGE_S = 20.0
 
 Result = TypeVar("Result")
 Prove = Callable[[Client], Awaitable[Token]]
-"""A way to prove who calls; `sign_in` has them."""
+"""A function that signs in and returns a token. Module `sign_in` has the possible ones."""
 
 
 class Session:
@@ -37,7 +37,7 @@ class Session:
         self._project = target.project
 
     async def project(self) -> str:
-        """Name or id of the project, by flag, environment or context; else the only one there is."""
+        """Return the project (name or id) of the flag, environment or context; else the only one that is visible."""
         if not self._project:
             projects = (await self.call(PROJECT_LIST, query={"page_size": 2})).items
             if not projects:
@@ -59,7 +59,7 @@ class Session:
         timeout_s: float | None = None,
         **path: Any,
     ) -> Answer:
-        """Call an endpoint; a path that needs a project gets this session's."""
+        """Call an endpoint. If the path needs a project and none is given, use the session's project."""
         if "{project_id}" in endpoint.path:
             path["project_id"] = path.get("project_id") or await self.project()
         timeout_s = timeout_s or (CHANGE_S if endpoint.mutates else READ_S)
@@ -68,7 +68,7 @@ class Session:
                 endpoint, body, query=query, dry_run=dry_run, if_match=if_match, timeout_s=timeout_s, **path
             )
         except NotFound as error:
-            # A project that is hidden answers without words, so that it looks like one that is not there.
+            # The server sends the same error for a hidden project and for one that does not exist.
             if error.message == NotFound.title and "project_id" in path:
                 error.message = f"Not found in project {path['project_id']}, or you have no access to it"
                 error.fix = "gpuaas get projects"
@@ -77,13 +77,13 @@ class Session:
     async def every(
         self, endpoint: Endpoint[NoBody, Page[Item]], *, query: dict[str, Any] | None = None, **path: Any
     ) -> list[Item]:
-        """Every item of a list, page after page; some lists are never longer than one page."""
+        """Return every item of a list, from all pages. Some lists have no pages."""
         return (await self.first(None, endpoint, query=query, **path))[0]
 
     async def first(
         self, limit: int | None, endpoint: Endpoint[NoBody, Page[Item]], *, query: dict[str, Any] | None, **path: Any
     ) -> tuple[list[Item], bool]:
-        """The first items of a list, and whether there may be more. A page can be empty and not the last."""
+        """Return the first items of a list, and whether there may be more. An empty page is not always the last."""
         items: list[Item] = []
         is_paged = "page_size" in endpoint.query.__struct_fields__
         token: str | None = ""
@@ -96,7 +96,7 @@ class Session:
         return items, token is not None
 
     async def read(self, endpoint: Endpoint[NoBody, Answer], **path: str) -> Tagged[Answer]:
-        """One resource with its tag, to be changed only if it is still the same."""
+        """Return a resource with its ETag, so that a later change can be refused if the resource changed since."""
         if "{project_id}" in endpoint.path:
             path["project_id"] = path.get("project_id") or await self.project()
         return await self.client.read(endpoint, **path)
@@ -131,7 +131,7 @@ def run(flags: Flags, work: Callable[[Session], Coroutine[Any, Any, Result]]) ->
 
 
 async def sign_in(target: home.Target, prove: Prove) -> home.Context:
-    """A context with a fresh token; when there is but one project it is chosen."""
+    """Sign in and return a context with a new token. If the caller can see only one project, choose it."""
     async with make_client(target) as client:
         token = await prove(client)
     signed_in = dataclasses.replace(target, token=token.access_token)

@@ -1,4 +1,4 @@
-"""The ways to prove who you are: a password, a service account's key, or an identity provider in a browser."""
+"""Ways to sign in: with a password, a service account's key, or an identity provider in a browser."""
 
 from urllib.parse import parse_qs, urlsplit
 
@@ -29,7 +29,7 @@ def by_key_file(path: str) -> Prove:
 
 
 async def by_browser(flags: Flags, client: Client) -> Token:
-    """The provider sends the browser to the platform's own address, so a person pastes the address it ended at."""
+    """Sign in with a browser. The provider redirects it to the platform, so the user pastes the final address here."""
     start = await client.call(OIDC_AUTHORIZE, timeout_s=CHANGE_S)
     output.talk(f"Open this address and sign in:\n\n  {start.authorization_url}\n")
     body = returned(ask.line(flags, "The address the browser ended at", BROWSER), start.state)
@@ -37,7 +37,7 @@ async def by_browser(flags: Flags, client: Client) -> Token:
 
 
 def returned(address: str, state: str) -> OidcExchange:
-    """Pure: what the provider sent back; it must answer this very sign-in."""
+    """Pure: return the code in the pasted address; refuse an address with the state of another sign-in."""
     result = {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
     if "error" in result:
         why = result.get("error_description", result["error"])

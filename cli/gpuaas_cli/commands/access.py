@@ -113,7 +113,7 @@ def state(status: CustodyStatus) -> str:
 
 
 def next_command(status: CustodyStatus) -> str:
-    """Empty where the server is open."""
+    """Return the command that unseals custody; empty if custody is not sealed."""
     return (status.fix or "gpuaas custody unseal") if status.sealed else ""
 
 

@@ -57,7 +57,7 @@ async def _upgrade(call: Call) -> int:
 
 
 async def _release(call: Call, named: str) -> agents.AgentRelease:
-    """By version, or by the digest or how it begins."""
+    """Find a release by its version, its digest or the first digits of it."""
     known = await call.session.every(agents.AGENT_RELEASE_LIST)
     matching = rollout.releases(known, named)
     if len(matching) != 1:
@@ -67,7 +67,7 @@ async def _release(call: Call, named: str) -> agents.AgentRelease:
 
 
 async def _chosen(call: Call) -> list[capacity.Node]:
-    """All names are found before the first node changes, so that a typo changes nothing."""
+    """Return the chosen nodes. All names are resolved before the first node changes, so that a typo changes nothing."""
     if call["nodes"]:
         return [await call.session.call(capacity.NODE_GET, node_id=name) for name in words(call["nodes"])]
     nodes = await call.session.every(capacity.NODE_LIST, query={"sku": call["sku"], "region": call["region"]})
@@ -92,7 +92,7 @@ async def _roll(call: Call, nodes: list[capacity.Node], release: agents.AgentRel
 
 
 def _verdict(tasks: list[agents.NodeTask], nodes: list[capacity.Node]) -> int:
-    """Only the last task can have failed."""
+    """Return the exit code. Only the last task can have failed, because a failure ends the rollout."""
     if not tasks or tasks[-1].state == "succeeded":
         return failures.OK
     if rest := nodes[len(tasks) :]:

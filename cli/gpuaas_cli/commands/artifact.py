@@ -62,7 +62,7 @@ from gpuaas_cli.runner import REQUIRED, SWITCH, Call, Command, Field, asked, sha
 
 CHUNK_BYTES = 1 << 20
 CONTENT_S = 900.0
-"""The platform fetches and hashes the whole content before it answers."""
+"""Timeout of requests for which the platform fetches and hashes the whole content."""
 
 
 def _check_source(call: Call) -> None:
@@ -105,7 +105,7 @@ async def _chunks(file: str) -> AsyncIterator[bytes]:
 
 
 def _measured(file: str) -> tuple[str, int]:
-    """Digest and size of a file that can be read."""
+    """Return digest and size of a file."""
     try:
         with Path(file).open("rb") as content:
             digest = hashlib.file_digest(content, "sha256").hexdigest()

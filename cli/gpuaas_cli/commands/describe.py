@@ -59,7 +59,7 @@ async def _member(call: Call) -> tuple[output.Lines, Any]:
 
 
 async def _find_member(connection: Session, named: str, instance: str) -> Member:
-    """In the instance that was named, else in those that use the node, else in every live one."""
+    """Find a member in the given instance, else in the instances that use the node, else in every live instance."""
     for instance_id in [instance] if instance else await _instances(connection, named):
         try:
             return await connection.call(MEMBER_GET, instance_id=instance_id, member_id=named)
@@ -77,7 +77,7 @@ async def _instances(connection: Session, named: str) -> list[str]:
 
 
 async def _operations(connection: Session, instance_id: str, wanted: str = "") -> list[Operation]:
-    """With the steps of the operation that is wanted, else of the one that failed last: a list leaves steps out."""
+    """Return operations, with steps only for `wanted` or else the last failed one, because the list has no steps."""
     operations = await connection.every(OPERATION_LIST, query={"instance_id": instance_id})
     failed = [item.operation_id for item in operations if item.status == "failed"]
     shown = wanted or (failed[-1] if failed else "")

@@ -35,7 +35,7 @@ _KINDS = table(
 
 def _explain(call: Call) -> None:
     flags = call.flags
-    if not call["path"]:  # programs get the name of every form, people see what they can list
+    if not call["path"]:  # structured output has the name of every form; the table only what can be listed
         if flags.structured_whole:
             output.show_data(flags, list(forms.every()))
         else:
@@ -76,7 +76,7 @@ def _width() -> int:
 
 
 def json_schema(form: forms.Form) -> dict[str, Any]:
-    """With the contract's text under each field as its description."""
+    """Return the JSON Schema of a form, with the contract's texts as descriptions of the fields."""
     result = msgspec.json.schema(form.struct)
     described = meanings.described(result["$defs"], [form.struct])
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **result, "$defs": described}

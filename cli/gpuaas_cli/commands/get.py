@@ -37,7 +37,7 @@ async def _get(call: Call) -> Any:
     kind, instance, name = _kind(call), call["instance"], call["name"]
     if kind.of_instance and kind.plural != "members" and not instance:
         instance, name = name, ""
-    # What was named is shown even if it is gone.
+    # A resource that the user names is shown even if it is gone.
     filters = kinds.Filters(instance, call["correlation"], call["everything"] or bool(name))
     if not name:
         return await _list(call, kind, filters)
@@ -48,7 +48,7 @@ async def _get(call: Call) -> Any:
     rows = await kind.fetch(call.session, filters)
     matching = [row for row in rows if name in (getattr(row, attribute) for attribute in kind.known_by)]
     if matching:
-        # Things that are gone keep their node; the newest is the one people mean.
+        # Several resources, also gone ones, can have the same node: take the newest.
         return matching[-1]
     if kind.plural == "members":
         return await _list(call, kind, kinds.Filters(instance=name))

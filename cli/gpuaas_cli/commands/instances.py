@@ -123,7 +123,7 @@ async def _show(call: Call) -> instances.AccessBundle:
 
 
 async def _nodes(call: Call, bundle: instances.AccessBundle) -> dict[str, str]:
-    """The node of each machine that a command names."""
+    """Return the node name by allocation id, for the machines in the bundle's commands."""
     nodes: dict[str, str] = {}
     for allocation_id in {command.allocation_id for command in bundle.commands if command.allocation_id}:
         try:

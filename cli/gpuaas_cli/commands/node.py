@@ -68,7 +68,7 @@ Inspected = list[tuple[capacity.Node, agents.NodeTask]]
 
 
 async def _inspect(call: Call) -> Inspected:
-    """Every node is asked before the first one is waited for."""
+    """Create the tasks for all nodes before waiting for the first one."""
     nodes = [await call.session.call(capacity.NODE_GET, node_id=name) for name in call.targets]
     tasks = [await call.send(node.node_id) for node in nodes]
     if not call.dry_run:
@@ -77,7 +77,7 @@ async def _inspect(call: Call) -> Inspected:
 
 
 def _show_inspected(call: Call, matches: Inspected) -> int:
-    """For programs, and of a dry run, the tasks themselves."""
+    """Show the facts or the health of the nodes; with structured output or a dry run, show the tasks."""
     is_health = call.sent["type"] == "host.health"
     if call.flags.structured or call.dry_run:
         names = {node.node_id: node.name for node, _ in matches}

@@ -126,7 +126,7 @@ def _check_role(call: Call) -> None:
 
 
 def _check_file(call: Call) -> None:
-    """A key that is in use must not be lost to a typo, and none is made that cannot be written."""
+    """Refuse an existing key file before a key is created: it may contain a key in use."""
     file = call["key_file"]
     if file not in ("", "-") and Path(file).exists():
         raise failures.Failure(f"{file} exists; it may hold a key in use", fix="Name another file.", code="exists")
@@ -160,7 +160,7 @@ def _grace(_: Call, text: str) -> int:
 
 
 def _show_account(call: Call, answer: Any) -> None:
-    """The account is shown unless its key goes to stdout."""
+    """Show the account, except if its key is written to stdout."""
     account, key = answer
     if call["key_file"] != "-":
         call.show(account)

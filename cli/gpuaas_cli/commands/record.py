@@ -71,7 +71,7 @@ async def _follow(call: Call) -> None:
         path["project_id"] = await call.session.project()
     begin = call["after"]
     if begin is None:
-        # The cursor behind everything that has happened: it moves past what a filter leaves out, here all.
+        # Get the newest cursor: with a filter that matches nothing, the cursor moves past all events.
         begin = (await call.session.call(call.endpoint, query={"correlation_id": "-"}, **path)).cursor
     async for event in call.session.client.follow(call.endpoint, filters, after=begin, **path):
         print(_line(call.flags, event), flush=True)
@@ -88,7 +88,7 @@ def _line(flags: Flags, event: Event) -> str:
 
 
 def _moment(option: str, *, day: bool = False) -> Field:
-    """A moment, or the day it is in."""
+    """Return a field for a time, or for a day if `day` is set."""
 
     def read(_: Call, text: str) -> str:
         moment = values.moment(text, option).isoformat() if text else ""

@@ -60,7 +60,7 @@ _SET = Levels(contract.PROJECT_SET, contract.GLOBAL_SET, contract.ORG_SET)
 
 
 async def _set(call: Call) -> contract.ChangedPolicyLayer:
-    """The overlay takes the place of the revision that was named, else of the present one."""
+    """Replace the overlay. Without --revision or --if-match, replace the current revision."""
     path = await call.path()
     etag = call["if_match"] or (f'"{call["revision"]}"' if call["revision"] is not None else "")
     if not etag:
@@ -99,14 +99,14 @@ def _explanation(result: contract.PolicyExplanation) -> list[str]:
 
 
 def _text(overlay: contract.Overlay) -> str:
-    """Only what the overlay narrows."""
+    """Return the overlay as YAML, without fields that restrict nothing."""
     empty = output.plain(contract.Overlay())
     narrowed = {name: value for name, value in output.plain(overlay).items() if value != empty[name]}
     return output.encoded("yaml", narrowed) if narrowed else "{}  # narrows nothing"
 
 
 def _ineffective(entries: list[contract.Ineffective]) -> list[str]:
-    """What is written down but wider than the layers above allow."""
+    """Return one line per overlay entry that has no full effect, because a layer restricts it."""
     return [
         f"{item.layer} {item.field} {item.entry}: {item.extent}, by {item.narrowed_by}: {item.rule}" for item in entries
     ]
@@ -119,7 +119,7 @@ def _check(call: Call) -> None:
 
 
 async def _confirm(call: Call) -> None:
-    """A script must add --yes: unlike elsewhere, to call the command is not enough."""
+    """Ask for confirmation. Scripts must add --yes; other commands do not need it in scripts."""
     if call["end"]:
         return
     project, again = call["project_id"], f'gpuaas break-glass {call["project_id"]} --reason "WHY"'

@@ -74,7 +74,7 @@ def _logout(call: Call) -> None:
 
 
 async def _end(target: home.Target) -> str:
-    """Why the server may still honour the token; empty when it does not. The token is forgotten in any case."""
+    """End the session at the server. Return why the token may still be valid; empty if it is not."""
     try:
         async with session.make_client(target) as client:
             await client.call(sessions.LOGOUT, timeout_s=session.READ_S)

@@ -1,1 +1,1 @@
-"""The contract in words, for `gpuaas explain` and `gpuaas schema`."""
+"""Descriptions of the API from the contract, for `gpuaas explain` and `gpuaas schema`."""

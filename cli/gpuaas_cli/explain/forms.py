@@ -1,5 +1,5 @@
-"""Pure: the requests and answers of the API, each as a form with a name, its fields and their meaning. Everything is
-read from the contract that is installed. For `gpuaas explain` and `gpuaas schema`."""
+"""Pure: the requests and responses of the API, each as a form with a name, fields and their meaning. All of it is read
+from the installed contract. For `gpuaas explain` and `gpuaas schema`."""
 
 import functools
 import inspect
@@ -40,7 +40,7 @@ class Field:
     limits: str
     meaning: str
     form: str
-    """The form of its value, if the value has fields of its own."""
+    """Name of the form of its value, if the value has fields; else empty."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Form:
     meaning: str
     fields: list[Field]
     is_sent: bool
-    """Whether callers send it; only then does it matter which fields are required."""
+    """Whether callers send it; only then the pages show which fields are required."""
 
 
 @functools.cache
@@ -66,7 +66,7 @@ def every() -> dict[str, Form]:
 
 
 def find(path: str) -> tuple[Form, Field | None]:
-    """The form of a path, `node`, `Node` or `nodes`, and the field that the path ends with: `node.facts.gpus`."""
+    """Return the form and the field of a path such as `node.facts.gpus`; without a field, `node`, `Node` or `nodes`."""
     word, *rest = path.split(".")
     form, field = _named(word), None
     for name in rest:
@@ -83,7 +83,7 @@ def find(path: str) -> tuple[Form, Field | None]:
 
 
 def endpoints_of(form: Form) -> list[Endpoint[Any, Any]]:
-    """Endpoints that take the form, answer with it, list it, or have its id as the last parameter of their path."""
+    """Return the endpoints that take, return or list the form, or that have its id as the last path parameter."""
     id_field = form.fields[0].name if form.fields else ""
     is_its_own = f"{form.name.replace('-', '_')}_id".endswith(id_field) and id_field.endswith("_id")
     return [
@@ -95,14 +95,14 @@ def endpoints_of(form: Form) -> list[Endpoint[Any, Any]]:
 
 
 def parents_of(form: Form) -> list[str]:
-    """The fields whose value has the form: `node.facts`."""
+    """Return the fields whose value has this form, such as `node.facts`."""
     return [
         f"{item.name}.{field.name}" for item in every().values() for field in item.fields if field.form == form.name
     ]
 
 
 def name_of(struct: Any) -> str:
-    """`create-allocation` of a form, `page of node` of the answer of a list."""
+    """Return the name of a struct: `create-allocation`; for the response of a list: `page of node`."""
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", struct.__name__).lower()
     inside = getattr(struct, "__args__", ())
     return f"page of {name_of(inside[0])}" if inside else name
@@ -173,7 +173,7 @@ def permitted(kind: shapes.Type) -> list[str]:
 
 
 def limits(kind: shapes.Type) -> str:
-    """The text of the contract if it has one, else the numbers."""
+    """Return the limits of a type: the contract's text if there is one, else the numbers."""
     if isinstance(kind, shapes.Metadata) and "description" in (kind.extra_json_schema or {}):
         return str((kind.extra_json_schema or {})["description"])
     if isinstance(kind, shapes.StrType | shapes.BytesType | shapes.ListType | shapes.DictType):

@@ -1,4 +1,4 @@
-"""Pure: a form or an endpoint of the API as lines for people. For `gpuaas explain` and `gpuaas schema`."""
+"""Pure: format a form or an endpoint of the API as lines of text. For `gpuaas explain` and `gpuaas schema`."""
 
 import json
 import textwrap
@@ -43,7 +43,7 @@ def of_field(form: forms.Form, field: forms.Field, width: int = WIDTH) -> Lines:
 
 
 def commands(form: forms.Form) -> dict[str, str]:
-    """Each command with the summary of the first endpoint that it reaches; a repeated summary is left out."""
+    """Return each command with the summary of the first endpoint that it calls; a repeated summary is left empty."""
     result: dict[str, str] = {}
     for endpoint in forms.endpoints_of(form):
         for line in reach.lines(endpoint):
@@ -96,7 +96,7 @@ def _facts(width: int, **pairs: str) -> Lines:
 
 
 def _columns(pairs: Mapping[str, str], width: int) -> Lines:
-    """Names and values side by side; a long value continues on the next line."""
+    """Return lines with names and values in two columns; a long value continues on the next line."""
     left = max(map(len, pairs), default=0) + 2
     room = max(width, left + _TEXT_WIDTH_MIN)
     return [
@@ -117,7 +117,7 @@ def _given(field: forms.Field) -> str:
 
 
 def as_data(form: forms.Form) -> dict[str, Any]:
-    """The same as `of_form`, for programs."""
+    """Return the content of `of_form` as data for structured output."""
     reached = [(line, item) for item in forms.endpoints_of(form) for line in reach.lines(item)]
     return {
         "form": form.name,

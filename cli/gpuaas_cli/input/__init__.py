@@ -1,1 +1,1 @@
-"""What people give a command: answers at the terminal, files, times, form values."""
+"""Read user input: answers at the terminal, files, times and form values."""

@@ -1,4 +1,4 @@
-"""Ask the person at the terminal, or read what a script gives on stdin. A secret is never an argument."""
+"""Ask the user at the terminal, or read the input of a script from stdin. A secret is never an argument."""
 
 import getpass
 import sys
@@ -15,7 +15,7 @@ def name(flags: Flags, command: str) -> str:
 
 
 def line(flags: Flags, what: str, command: str) -> str:
-    """One line of stdin, typed or given."""
+    """Return one line of stdin, from a terminal or a pipe."""
     if sys.stdin.isatty() and flags.no_input:
         raise failures.usage(f"{what}: it is not on stdin, and --no-input forbids asking", command)
     print(f"{what}: ", end="", file=sys.stderr, flush=True)
@@ -23,7 +23,7 @@ def line(flags: Flags, what: str, command: str) -> str:
 
 
 def secret(flags: Flags, what: str, command: str) -> str:
-    """One line of stdin, or what is typed without being shown."""
+    """Return one line of stdin; on a terminal it is not displayed."""
     if not sys.stdin.isatty():
         return sys.stdin.readline().rstrip("\r\n")
     if flags.no_input:
@@ -32,7 +32,7 @@ def secret(flags: Flags, what: str, command: str) -> str:
 
 
 def document(flags: Flags, path: str, what: str, command: str) -> str:
-    """What a file holds; for `-` all of stdin, which a person ends with Ctrl-D."""
+    """Return the content of a file; for `-` all of stdin, which a user ends with Ctrl-D."""
     if path == "-" and sys.stdin.isatty():
         if flags.no_input:
             raise failures.usage(f"{what} is not on stdin, and --no-input forbids asking", command)
@@ -41,7 +41,7 @@ def document(flags: Flags, path: str, what: str, command: str) -> str:
 
 
 def new_password(flags: Flags, owner: str, command: str) -> str:
-    """Typed twice at a terminal, which does not show it."""
+    """Return a new password. On a terminal it is typed twice and not displayed."""
     first = secret(flags, f"Password of {owner}", command)
     if not first:
         raise failures.usage("The password is empty", f"{command} < FILE")
@@ -51,12 +51,12 @@ def new_password(flags: Flags, owner: str, command: str) -> str:
 
 
 def is_possible(flags: Flags) -> bool:
-    """Whether a person is at the terminal to answer."""
+    """Return whether stdin is a terminal and questions are allowed."""
     return sys.stdin.isatty() and not flags.no_input
 
 
 def confirm(consequence: str, *, name: str, what: str, again: str) -> None:
-    """Have a person type the name of what the command is about to change; only where `is_possible`."""
+    """Ask the user to type the name of the resource that will change; raise if it differs. Needs `is_possible`."""
     output.talk(consequence)
     print(f"Type the name of the {what} to continue: ", end="", file=sys.stderr, flush=True)
     if input().strip() != name:

@@ -1,4 +1,4 @@
-"""Read files that people name, or stdin where they give `-`: text, documents, builds of the agent."""
+"""Read files from the command line, or stdin for `-`: text, documents, builds of the agent."""
 
 import io
 import re
@@ -27,7 +27,7 @@ def text(path: str) -> str:
 
 
 def document(path: str, form: type[Form], what: str = "") -> Form:
-    """YAML, and so JSON, checked against a form of the contract. `what` names the form in the refusal: "a manifest"."""
+    """Read YAML or JSON and check it against a form of the contract. `what` is its name in an error: "a manifest"."""
     import yaml  # noqa: PLC0415 - a tenth of a second that few commands need
 
     content, name = text(path), form.__name__.lower()
@@ -40,7 +40,7 @@ def document(path: str, form: type[Form], what: str = "") -> Form:
 
 
 def agent_build(path: str) -> bytes:
-    """The file `python -m gpuaas_agent.build` makes: a zip archive with the agent and its version."""
+    """Read a file made by `python -m gpuaas_agent.build`: a zip archive with the agent and its version."""
     try:
         return Path(path).read_bytes()
     except OSError as error:

@@ -1,5 +1,5 @@
-"""Pure: values as people type them. `key=value` becomes an input, typed by the app's form; spans are 30m, 2h or 7d,
-moments 2030-01-31 or 2030-01-31T08:00:00Z."""
+"""Pure: parse typed values. `key=value` is an input with the type of the app's form; a span is 30m, 2h or 7d, a moment
+2030-01-31 or 2030-01-31T08:00:00Z."""
 
 import datetime
 import json
@@ -22,8 +22,8 @@ def build(manifest: Manifest, sets: Sequence[str]) -> dict[str, Any]:
 
 
 def typed(owner: str, form: Mapping[str, Any], pairs: Sequence[str], option: str = "--set") -> dict[str, Any]:
-    """`owner` is whose form it is, for people; `option` is the one the pairs came with. Allocations stay as they were
-    typed: the server finds them by id or node."""
+    """Return the inputs of the `KEY=VALUE` pairs. Errors name the `owner` of the form and the `option` of the pairs.
+    Allocations are not changed: the server finds them by id or node."""
     fields: Mapping[str, Any] = form.get("properties", {})
     given: dict[str, Any] = {}
     for pair in pairs:
@@ -38,7 +38,7 @@ def typed(owner: str, form: Mapping[str, Any], pairs: Sequence[str], option: str
 
 
 def topology(manifest: Manifest, asked: str) -> str:
-    """The topology that was named, or the only one there is."""
+    """Return the requested topology, or the app's only one."""
     known = list(manifest.topologies)
     if asked in known:
         return asked
@@ -57,7 +57,7 @@ def span_s(text: str, option: str) -> int:
 
 
 def moment(text: str, option: str, now: datetime.datetime | None = None) -> datetime.datetime:
-    """A span counts back from now. A moment without a zone is in UTC, as everything the platform prints."""
+    """Parse a time. A span such as 2h means that long ago. A time without a zone is in UTC."""
     if _SPAN.fullmatch(text):
         return (now or datetime.datetime.now(datetime.UTC)) - datetime.timedelta(seconds=span_s(text, option))
     try:

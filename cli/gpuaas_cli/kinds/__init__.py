@@ -21,10 +21,10 @@ def get(plural: str) -> Kind:
 
 
 def of(struct: Any) -> Kind | None:
-    """The kind whose things have this form."""
+    """Return the kind whose resources have this type."""
     return next((kind for kind in KINDS if kind.struct is struct), None)
 
 
 async def members(connection: session.Session, instance: str = "") -> list[Any]:
-    """Members of an instance or of all, removed ones included."""
+    """Return the members of one instance or of all instances, including removed ones."""
     return [*await get("members").fetch(connection, Filters(instance=instance, everything=True))]

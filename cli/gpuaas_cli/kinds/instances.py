@@ -34,7 +34,7 @@ AUDIT_LIMIT = 500
 
 
 async def _members(session: Session, endpoint: AnyEndpoint, filters: Filters) -> Sequence[Any]:
-    """Of one instance, else of all; as people count: by role, then gpu-2 before gpu-10."""
+    """Return the members of one instance or of all, ordered by role and then naturally: gpu-2 before gpu-10."""
     query, ids = dict(filters.query), [filters.instance]
     if not filters.instance:
         ids = [item.instance_id for item in await session.every(instances.INSTANCE_LIST, query=query)]

@@ -19,7 +19,7 @@ class Filters:
     instance: str = ""
     correlation: str = ""
     everything: bool = False
-    """Also what is gone: deleted instances, removed members, released allocations, answered previews."""
+    """Include what is gone: deleted instances, removed members, released allocations, answered previews."""
     query: Mapping[str, Any] = field(default_factory=dict)
     path: Mapping[str, str] = field(default_factory=dict)
 
@@ -29,7 +29,7 @@ Fetch = Callable[[Session, AnyEndpoint, Filters], Awaitable[Sequence[Any]]]
 
 
 def item_of(response: Any) -> Any:
-    """`Node` of a page of nodes, and of a node."""
+    """Return the item type of a list response, or the type itself: `Node` for a page of nodes and for a node."""
     info = shapes.type_info(response)
     if isinstance(info, shapes.StructType):
         items = next((item.type for item in info.fields if item.name == "items"), None)
@@ -45,30 +45,30 @@ async def listed(session: Session, endpoint: AnyEndpoint, filters: Filters) -> S
 @dataclass(frozen=True)
 class Kind:
     listing: AnyEndpoint
-    """The endpoint that lists them."""
+    """The endpoint that lists the resources."""
     cells: Mapping[str, Callable[[Any], str]] = field(default_factory=dict)
-    """Functions of columns that no attribute has."""
+    """Functions for columns that are not an attribute."""
     name: str = ""
-    """The attribute that other commands take for one of these; else that of the first column."""
+    """The attribute by which other commands name a resource; by default that of the first column."""
     ids: str = ""
-    """Other attributes that NAME may be in `gpuaas get KIND NAME`, where no endpoint answers with one."""
+    """Other attributes that match NAME in `gpuaas get KIND NAME`, if no endpoint returns one resource."""
     listing_all: AnyEndpoint | None = None
-    """The endpoint that also lists what is gone, where it is another one."""
+    """The endpoint that also lists what is gone, if it is a different one."""
     getting: AnyEndpoint | None = None
-    """The endpoint that answers with one; its last parameter takes a name or an id."""
+    """The endpoint that returns one resource; its last parameter takes a name or an id."""
     is_gone: Callable[[Any], bool] | None = None
-    """Whether a thing is shown with --all only."""
+    """Whether a resource is shown only with --all."""
     live: Mapping[str, str] = field(default_factory=dict)
-    """The query that leaves out what is gone."""
+    """Query parameters that exclude what is gone."""
     by_instance: str = ""
-    """The query parameter that asks for what belongs to one instance."""
+    """The query parameter that filters by instance."""
     by_correlation: bool = False
     fetch_rows: Fetch = listed
     plural: str = ""
     words: str = ""
-    """Other names, beside the plural and what is left of it without its last letter."""
+    """Other names, in addition to the plural and the singular."""
     columns: str = ""
-    """As `output.table` takes them."""
+    """In the syntax of `output.table`."""
 
     @property
     def table(self) -> Table:
@@ -80,7 +80,7 @@ class Kind:
 
     @property
     def struct(self) -> Any:
-        """The form of its things."""
+        """The type of the resources."""
         return item_of(self.listing.response)
 
     @property
@@ -89,7 +89,7 @@ class Kind:
 
     @property
     def of_instance(self) -> bool:
-        """Listed for one instance at a time."""
+        """Whether resources can be listed only for one instance."""
         return "{instance_id}" in self.listing.path
 
     @property
@@ -97,7 +97,7 @@ class Kind:
         return self.is_gone is not None or self.listing_all is not None or bool(self.live)
 
     async def fetch(self, session: Session, filters: Filters, endpoint: AnyEndpoint | None = None) -> Sequence[Any]:
-        """`endpoint` lists the same things elsewhere, as those of the platform."""
+        """Return the resources. `endpoint` replaces the kind's own list, for example to list those of the platform."""
         query, path = dict(filters.query), dict(filters.path)
         if not filters.everything:
             query = {**self.live, **query}
@@ -117,7 +117,7 @@ class Kind:
 
 
 def declared(text: str | None, kinds: Mapping[str, Kind]) -> Iterator[Kind]:
-    """The kinds with their other names and columns, from rows of their module's docstring: `members mem: STATUS …`."""
+    """Yield the kinds with the names and columns in the docstring of their module: `members mem: STATUS …`."""
     rows = re.findall(r"^([a-z-]+)([a-z -]*): (.*(?:\n +.*)*)", text or "", re.MULTILINE)
     of_plural = {plural: {"words": words, "columns": columns} for plural, words, columns in rows}
     for plural, kind in kinds.items():

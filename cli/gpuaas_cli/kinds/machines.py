@@ -28,7 +28,7 @@ from gpuaas_cli.kinds.kind import AnyEndpoint, Filters, Kind, listed
 
 
 async def _nodes(session: Session, endpoint: AnyEndpoint, filters: Filters) -> Sequence[Any]:
-    """The API lists retired nodes only where it is asked for them."""
+    """Return the nodes. The API lists retired nodes only on request."""
     rows = [*await listed(session, endpoint, filters)]
     if filters.everything:
         rows += await session.every(endpoint, query={**filters.query, "admin_state": "retired"})

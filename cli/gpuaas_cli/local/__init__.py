@@ -1,1 +1,1 @@
-"""A whole cloud on this host: `gpuaas up` and `gpuaas down`."""
+"""The local cloud, which runs completely on this machine: `gpuaas up` and `gpuaas down`."""

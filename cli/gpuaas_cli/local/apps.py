@@ -1,4 +1,4 @@
-"""The app of the local cloud: into the catalog, its controller into the background, an instance up, and a proof."""
+"""The app of the local cloud: register it, start its controller in the background, deploy an instance and test it."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from gpuaas_cli.local.processes import Process
 from gpuaas_cli.work import follow, waits
 
 PACKAGES = "packages.txt"
-"""The file with the names of the packages that the machines of an app need."""
+"""File with the names of the packages that the app needs on its machines."""
 CREDENTIALS = "credentials.json"
 PROOF_S = 60.0
 PROOF_PAUSE_S = 2.0
@@ -24,7 +24,7 @@ WATCHDOG_S = 1.0
 
 
 def write_files(request: plan.CloudRequest) -> catalog.Manifest:
-    """Ask the app's own program for its packages and its manifest, and keep both beside its log."""
+    """Write the packages and the manifest, as the app's own program prints them, next to the controller's log."""
     program, manifest = report.require_program(f"gpuaas-{request.app}"), request.of_app("manifest.json")
     manifest.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     request.of_app(PACKAGES).write_text(report.captured([program, "packages"]))
@@ -33,7 +33,7 @@ def write_files(request: plan.CloudRequest) -> catalog.Manifest:
 
 
 async def offer(session: Session, manifest: catalog.Manifest) -> None:
-    """Register, publish and entitle, unless the project may deploy exactly this already."""
+    """Register, publish and entitle the app, unless the project may already deploy exactly this manifest."""
     slug, version = manifest.slug, manifest.version
     with report.step(f"registering {slug}", f"{slug} {version} in the catalog"):
         if any(item.manifest == manifest for item in await session.every(catalog.PROJECT_APP_LIST)):
@@ -80,7 +80,7 @@ class LocalApp:
             self.controller.start(command)
 
     async def _ensure_key(self) -> None:
-        """A key that works stays; a missing or refused one is replaced."""
+        """Keep the key of the controller if it works; create a new one if it is missing or refused."""
         file = self.request.of_app(CREDENTIALS)
         try:
             login = msgspec.json.decode(file.read_bytes(), type=identity.ServiceAccountLogin)
@@ -123,7 +123,7 @@ class LocalApp:
                 return exit_code
 
     async def _follow(self, operation_id: str) -> int:
-        """No other controller works on the operation, so a dead one ends the wait."""
+        """Follow an operation. Stop if the controller ends, because no other controller works on it."""
         following = asyncio.ensure_future(follow.to_the_end(self.session, operation_id))
         try:
             while not (await asyncio.wait({following}, timeout=WATCHDOG_S))[0]:
@@ -153,7 +153,7 @@ class LocalApp:
 
 
 async def _until_it_works(login: machine.Login, command: list[str], name: str) -> str:
-    """Daemons need a moment after a restart; the last error is shown if it never works."""
+    """Repeat the command until it succeeds, because daemons start slowly. On a timeout, raise with the last error."""
     async for left_s in waits.attempts(PROOF_S, PROOF_PAUSE_S):
         tried = await asyncio.to_thread(machine.captured, login, command, timeout_s=max(1.0, left_s))
         if tried.returncode == 0:

@@ -1,4 +1,4 @@
-"""`gpuaas up` and `gpuaas down`, step by step. Each step looks first and does only what is missing."""
+"""The steps of `gpuaas up` and `gpuaas down`. Each step checks first and does only what is missing."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ ORG = "local"
 PROJECT = "default"
 NODES_READY_S = 120.0
 MACHINES = "machines"
-"""The file is there once machines were made: `down` needs the rights to stop them, and later to delete their disks."""
+"""File that exists if machines were created; then `down` needs root to stop them, and later to delete their disks."""
 
 
 def up(request: plan.CloudRequest) -> int:
@@ -32,7 +32,7 @@ def up(request: plan.CloudRequest) -> int:
 
 @contextlib.contextmanager
 def locked(request: plan.CloudRequest) -> Iterator[None]:
-    """The lock dies with its holder, so none is ever stale."""
+    """Lock the lab. The kernel releases the lock when the process ends, so a lock is never stale."""
     request.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (request.home / f"{request.lab}.lock").open("w") as file:
         try:
@@ -52,7 +52,7 @@ async def _up(request: plan.CloudRequest) -> int:
         with report.step("building the machine image (minutes the first time)", "image ready"):
             lab.run("image", "--packages", str(request.of_app(apps.PACKAGES)))
         (request.folder / MACHINES).touch()
-        # Makes the bridge; machines find the server at the address of this host on it.
+        # Creates the bridge. Machines reach the server at this host's address on it.
         gateway = lab.ask("network")["gateway"]
     with report.step("starting the server", f"server ready on {request.server}"):
         started_at = await server.ensure(request, gateway)
@@ -70,7 +70,7 @@ async def _up(request: plan.CloudRequest) -> int:
 
 
 def _session(request: plan.CloudRequest) -> contextlib.AbstractAsyncContextManager[Session]:
-    """Settings in the environment are about other clouds than the one that is being started."""
+    """Open a session without the settings in the environment, because they can be for another cloud."""
     return open_session(Flags(context=request.lab), {"GPUAAS_HOME": str(request.home)})
 
 
@@ -83,7 +83,7 @@ async def _control_plane(request: plan.CloudRequest, session: Session) -> int:
 
 
 async def _project(request: plan.CloudRequest, session: Session) -> None:
-    """The project of the local cloud exists and is the one to work in."""
+    """Create the project of the local cloud if it is missing, and select it in the context."""
     orgs = [org for org in await session.every(identity.ORG_LIST) if org.name == ORG]
     org = orgs[0] if orgs else await session.call(identity.ORG_CREATE, identity.CreateOrg(name=ORG))
     named = (await session.call(identity.PROJECT_LIST, query={"name": PROJECT})).items
@@ -97,7 +97,7 @@ async def _project(request: plan.CloudRequest, session: Session) -> None:
 async def _machines(request: plan.CloudRequest, session: Session, lab: report.Lab, gateway: str) -> None:
     agent, enrolment = request.folder / "agent.pyz", request.folder / "enrol.json"
     report.captured([sys.executable, "-m", "gpuaas_agent.build", str(agent)])
-    # Those that have a disk, whether they run or not.
+    # All machines that have a disk, running or not.
     machines = {machine["name"] for machine in lab.ask("status", "-o", "json")}
     new = plan.to_enrol(plan.node_names(request.nodes), await session.every(capacity.NODE_LIST), machines)
     tokens = [await session.call(capacity.ENROLMENT_CREATE, capacity.CreateEnrolmentToken(name=name)) for name in new]

@@ -1,4 +1,4 @@
-"""Pure: what the local cloud needs next, given what is there. `cloud` looks, asks here, and acts."""
+"""Pure: decide what the local cloud needs next, from its current state. `cloud` reads the state and acts."""
 
 import dataclasses
 import datetime
@@ -19,7 +19,7 @@ _LIVE_ALLOCATION = frozenset({"requested", "provisioning", "active"})
 
 @dataclass(frozen=True)
 class CloudRequest:
-    """What `gpuaas up` was asked for, and where the local cloud keeps its things."""
+    """The options of `gpuaas up`, and the folders of the local cloud."""
 
     home: Path
     nodes: int = 3
@@ -47,13 +47,13 @@ class CloudRequest:
 
 
 def server_command(program: str, request: CloudRequest, gateway: str) -> list[str]:
-    """Without a gateway there are no machines, so loopback is enough."""
+    """Return the server's command line. Without a gateway there are no machines, and it listens on loopback only."""
     result = [program, "server", "--data", str(request.data), "--listen", f"127.0.0.1:{request.port}"]
     return [*result, "--listen", f"{gateway}:{GATEWAY_PORT}"] if gateway else result
 
 
 def must_make_admin(*, has_token: bool, data_is_empty: bool) -> bool:
-    """Before the server's first start: it would otherwise make the admin itself and print the password to its log."""
+    """Return whether to create the admin before the server starts; else the server creates it and logs the password."""
     return data_is_empty or not has_token
 
 
@@ -62,13 +62,13 @@ def node_names(count: int) -> list[str]:
 
 
 def to_enrol(wanted: Sequence[str], nodes: Sequence[Node], machines: Collection[str]) -> list[str]:
-    """New nodes, and those whose machine was removed from the lab: a new one in its place has an empty disk."""
+    """Return the nodes that need a token: new ones, and those whose machine was deleted, because the disk is new."""
     known = {node.name for node in nodes}
     return [name for name in wanted if name not in known or name not in machines]
 
 
 def not_ready(wanted: Sequence[str], nodes: Sequence[Node], seen_since: datetime.datetime) -> list[str]:
-    """Nodes without a heartbeat since the server started; an older "ready" may be out of date."""
+    """Return the nodes without a heartbeat since the server started; an older status `ready` may be out of date."""
     ready = {node.name for node in nodes if node.status == "ready" and node.last_seen_at >= seen_since}
     return [name for name in wanted if name not in ready]
 
@@ -79,14 +79,14 @@ def to_allocate(wanted: Sequence[str], allocations: Sequence[Allocation]) -> lis
 
 
 def allocations_of(wanted: Sequence[str], allocations: Sequence[Allocation]) -> list[Allocation]:
-    """The live allocation of each node, in the order of the nodes."""
+    """Return the live allocation of each node, in the order of the nodes."""
     by_node = {item.node_name: item for item in allocations if item.status in _LIVE_ALLOCATION}
     return [by_node[name] for name in wanted if name in by_node]
 
 
 def deployment(manifest: Manifest, allocation_ids: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """Topology and inputs that spread an app over all machines: a field for one takes the first, a field for many takes
-    all. Other fields the form requires take the default or the first example it gives."""
+    """Return topology and inputs to deploy an app on all machines: a field for one allocation gets the first, a field
+    for several gets all. Other required fields get the default or the first example of the form."""
     topology = PREFERRED_TOPOLOGY if PREFERRED_TOPOLOGY in manifest.topologies else next(iter(manifest.topologies))
     fields: Mapping[str, Any] = manifest.deploy_form.get("properties", {})
     given: dict[str, Any] = {}
@@ -102,11 +102,11 @@ def deployment(manifest: Manifest, allocation_ids: Sequence[str]) -> tuple[str, 
 
 InstanceStep = Literal["deploy", "follow", "start", "use", "give_up"]
 _STEPS: dict[str, InstanceStep] = {"running": "use", "degraded": "use", "stopped": "start", "failed": "give_up"}
-"""In every other status an operation is under way."""
+"""Next step by instance status. In every other status an operation is running."""
 
 
 def instance_step(instances: Sequence[Instance], name: str) -> tuple[InstanceStep, Instance | None]:
-    """What to do about the instance: there is at most one live one of a name."""
+    """Return the next step and the live instance with this name; there is at most one."""
     live = [item for item in instances if item.name == name and item.status != "deleted"]
     if not live:
         return "deploy", None
@@ -116,7 +116,7 @@ def instance_step(instances: Sequence[Instance], name: str) -> tuple[InstanceSte
 def next_commands(
     request: CloudRequest, manifest: Manifest, members: Sequence[Member], allocations: Sequence[Allocation]
 ) -> list[str]:
-    """Commands to try next; each works as it is."""
+    """Return commands that the user can try next; each works without changes."""
     name = request.app
     growing, draining = (
         [role.component_key for role in manifest.roles if verb in role.operations] for verb in ("add", "drain")
@@ -132,5 +132,5 @@ def next_commands(
 
 
 def command(words: str, lab_name: str) -> str:
-    """`gpuaas down`, or with the lab's name where it is not the usual one."""
+    """Return a command such as `gpuaas down`, with the lab's name if it is not the default."""
     return f"gpuaas {words}" + ("" if lab_name == "local" else f" --lab {lab_name}")

@@ -1,5 +1,5 @@
-"""Background processes that outlive the command: started detached, remembered in a file, stopped only if the pid still
-means the same process."""
+"""Background processes that continue after the command: started detached, recorded in a file, and stopped only if the
+pid still belongs to the same process."""
 
 import collections
 import contextlib
@@ -20,7 +20,7 @@ GRACE_S = 10.0
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A pid may belong to another process by now; start time and boot id identify it."""
+    """A started process. Start time and boot id identify it, because its pid can be reused."""
 
     pid: int
     started_ticks: int
@@ -30,7 +30,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class Process:
-    """One named background process of a folder: NAME.pid and NAME.log."""
+    """One background process, with the files NAME.pid and NAME.log in a folder."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.name = name
@@ -42,19 +42,19 @@ class Process:
         return record if record is not None and _is_alive(record) else None
 
     def start(self, command: Sequence[str]) -> Record:
-        """In a session of its own, so that closing the terminal does not end it."""
+        """Start the process in a session of its own, so that closing the terminal does not end it."""
         self.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(self.log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:
             child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         now = datetime.datetime.now(datetime.UTC)
         record = Record(child.pid, *_identity(child.pid)[1:], list(command), started_at=now)
         home.write_private(self._file, msgspec.json.encode(record))
-        # The child outlives us on purpose; Python should not warn that it is not waited for.
+        # The child continues after this process; without a return code Python would warn about it.
         child.returncode = 0
         return record
 
     def stop(self) -> bool:
-        """True if it ran. Asks first, insists after the grace time."""
+        """Stop the process: SIGTERM, then SIGKILL after `GRACE_S`. Return whether it was running."""
         record = self._load()
         stopped = record is not None and _end(record)
         self._file.unlink(missing_ok=True)
@@ -79,11 +79,11 @@ def _end(record: Record) -> bool:
     except ProcessLookupError:
         return False
     try:
-        # The handle holds the process fast; only now is the check of its identity worth anything.
+        # Check the identity after opening the handle: from then on it always means the same process.
         if not _is_alive(record):
             return False
         for number in (signal.SIGTERM, signal.SIGKILL):
-            with contextlib.suppress(ProcessLookupError):  # it may end by itself at any moment
+            with contextlib.suppress(ProcessLookupError):  # it may end at any time
                 signal.pidfd_send_signal(handle, number)
             if select.select([handle], [], [], GRACE_S)[0]:
                 break
@@ -101,7 +101,7 @@ def _is_alive(record: Record) -> bool:
 
 
 def _identity(pid: int) -> tuple[str, int, str]:
-    """Its state, when it started, and the id of the boot."""
-    # The program's name is in brackets and may contain anything, so fields are counted from its end.
+    """Return the state of a process, its start time in ticks and the boot id."""
+    # The program's name is in brackets and may contain any character, so fields are counted after it.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return fields[0], int(fields[19]), Path("/proc/sys/kernel/random/boot_id").read_text().strip()

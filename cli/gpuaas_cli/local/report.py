@@ -1,4 +1,4 @@
-"""Progress of `gpuaas up` on stderr, a line per step with its time; and the programs it runs, with their output."""
+"""Show the progress of `gpuaas up` on stderr, one line per step, and run its programs with their output."""
 
 import contextlib
 import json
@@ -13,12 +13,12 @@ from gpuaas_cli import failures, output, programs
 from gpuaas_cli.work import follow
 
 _INTERRUPTED = (-signal.SIGINT, 128 + signal.SIGINT)
-"""Ctrl-C, as the parent process sees it, and as sudo reports it."""
+"""Exit status of a program after Ctrl-C: run directly, and run by sudo."""
 
 
 @contextlib.contextmanager
 def step(doing: str, done: str) -> Iterator[None]:
-    """`doing` shows on a terminal while it runs; `done` stays, with the time it took."""
+    """Show `doing` on a terminal while the step runs, then print `done` with the duration."""
     started_s = time.monotonic()
     try:
         with follow.waiting(doing) if follow.on_terminal() else contextlib.nullcontext():
@@ -34,7 +34,7 @@ def note(text: str) -> None:
 
 
 def commands(*lines: str) -> None:
-    """What to type next."""
+    """Print commands that the user can type next."""
     for line in (*programs.path_hint(), *lines):
         note(f"  {line}")
 
@@ -53,10 +53,10 @@ def require_program(name: str) -> str:
 
 
 class Lab:
-    """Run `gpuaas-lab`, which gets the rights that machines need."""
+    """Runs `gpuaas-lab`, which needs root to start machines."""
 
     def __init__(self, name: str) -> None:
-        """Refused without these rights, before anything is made or stopped: a half-made cloud is of no use."""
+        """Raise if root is not available, before anything is created or stopped, to avoid a partly created cloud."""
         self._program, self._which = require_program("gpuaas-lab"), ["--lab", name]
         asked = subprocess.run([self._program, "check"], check=False, stdin=subprocess.DEVNULL, capture_output=True)
         if asked.returncode != 0:
@@ -68,7 +68,7 @@ class Lab:
         return json.loads(captured([self._program, *words, *self._which]))
 
     def run(self, *words: str) -> None:
-        """Show the output line by line: it may run for minutes."""
+        """Run a command and show its output line by line, because it may take minutes."""
         command = [self._program, *words, *self._which]
         with subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1
@@ -80,14 +80,14 @@ class Lab:
 
 
 def captured(command: Sequence[str]) -> str:
-    """Run a program for its answer; its output is shown only if it fails."""
+    """Run a program and return its output; raise with the last line if it fails."""
     ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     _require_success(command, ended.returncode, ended.stderr or ended.stdout)
     return ended.stdout
 
 
 def _require_success(command: Sequence[str], exit_code: int, printed: str) -> None:
-    # Names of files stay, values that follow flags may be long: the first words identify the program.
+    # Only the first words, because values after flags may be long.
     what = " ".join(os.path.basename(word) for word in command[:3] if not word.startswith("-"))
     if exit_code in _INTERRUPTED:
         fix = "The same command continues where this ended."

@@ -23,11 +23,11 @@ POLL_S = 0.1
 ADMIN = "admin"
 
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""Loopback is never reached through a proxy."""
+"""Opens URLs without a proxy, because the server is on loopback."""
 
 
 async def ensure(request: plan.CloudRequest, gateway: str) -> datetime.datetime:
-    """The server runs with this command line and the context of the lab holds a good token. Answers its start time."""
+    """Start the server if needed and store a valid token in the lab's context. Return the server's start time."""
     program = require_program("gpuaas-platform")
     process = Process(request.folder, "server")
     command = plan.server_command(program, request, gateway)
@@ -49,7 +49,7 @@ async def ensure(request: plan.CloudRequest, gateway: str) -> datetime.datetime:
 
 
 def _new_password(program: str, request: plan.CloudRequest) -> str:
-    """Passes through this process only: never shown, never in a log."""
+    """Create a new admin password. It stays in this process and is never shown or logged."""
     return captured([program, "admin", "--data", str(request.data), "--name", ADMIN]).strip()
 
 
@@ -61,13 +61,13 @@ async def _token_works(request: plan.CloudRequest, known: home.Context | None) -
             await client.call(ME, timeout_s=session.READ_S)
         except (TokenInvalid, TokenExpired, TokenMissing):
             return False
-    # The port may be another one than last time; the data, and so the token, are the same.
+    # Store the server's address again: the port may have changed, but the token is still valid.
     home.set_context(request.home, request.lab, msgspec.structs.replace(known, server=request.server))
     return True
 
 
 async def _becomes_ready(process: Process, request: plan.CloudRequest) -> bool:
-    """False if it ends first: a process that still runs may be about to end."""
+    """Wait until the server is ready; return False if its process ends before. Raise on a timeout."""
     async for _ in waits.attempts(READY_S, POLL_S):
         if await asyncio.to_thread(_answers, f"{request.server}/readyz"):
             return True

@@ -1,4 +1,4 @@
-"""Run a command from its declaration: arguments, request, answer, exit code."""
+"""Run a command from its declaration: parse arguments, send the request, show the answer, return the exit code."""
 
 from gpuaas_cli.runner.call import Call, words
 from gpuaas_cli.runner.command import REQUIRED, SWITCH, Command, Field, Levels, asked, fixed, nothing, shared

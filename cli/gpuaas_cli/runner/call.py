@@ -20,7 +20,7 @@ from gpuaas_cli.work import follow
 
 
 class Call:
-    """What a command was given, and the session it works with."""
+    """The arguments of one run of a command, and its session."""
 
     session: Session
 
@@ -28,18 +28,18 @@ class Call:
         self.command, self.words, self.flags, self.values = command, words, flags, values
         declared = command.endpoint
         self.endpoint: AnyEndpoint = getattr(declared, self.level) if isinstance(declared, Levels) else declared
-        """Of the level that the command is about; `work` may choose another one with the same path parameters."""
+        """The endpoint of the chosen level; `work` may set another one with the same path parameters."""
         self.dry_run: bool = values.get("dry_run", False)
         self.targets: list[str] = []
         self.sent: dict[str, Any] = {}
-        """Fields of the request by name."""
+        """Values of the request's fields, by name."""
 
     def __getitem__(self, name: str) -> Any:
         return self.values.get(name)
 
     @property
     def line(self) -> str:
-        """The command with its arguments, to be typed again."""
+        """Return the command with its arguments, so that the user can repeat it."""
         return " ".join([f"gpuaas {self.words}", *self._arguments()])
 
     @property
@@ -58,21 +58,21 @@ class Call:
         return {**given, **({"org_id": self["org"]} if self["org"] and "org_id" not in given else {})}
 
     async def send(self, target: str = "", *, dry_run: bool | None = None, **changes: Any) -> Any:
-        """Call the endpoint once; `changes` are fields of the request that differ."""
+        """Call the endpoint once. `changes` replace fields of the request."""
         path = await self.path(target)
         body, etag = await self._body(path, changes)
         dry_run, timeout_s = self.dry_run if dry_run is None else dry_run, self.command.timeout_s
         return await self.session.call(self.endpoint, body, if_match=etag, dry_run=dry_run, timeout_s=timeout_s, **path)
 
     async def each(self) -> list[Any]:
-        """Call it for every target. All are rehearsed first, so that a typo in the last one changes nothing."""
+        """Call the endpoint for every target. First make a dry run of all, so that a typo in one changes nothing."""
         if len(self.targets) > 1 and not self.dry_run and self.command.is_rehearsable:
             for target in self.targets:
                 await self.send(target, dry_run=True)
         return [await self.send(target) for target in self.targets]
 
     def prepare(self) -> None:
-        """Read what was given, ask for what is missing, refuse what cannot be sent."""
+        """Read the values, ask for missing ones, and refuse a request that cannot be sent."""
         names = parameters.path_names(self.command)
         if self.command.many and names:
             self.targets = words(self.values[names[-1]])
@@ -104,7 +104,7 @@ class Call:
         return await self.follow(await self.send())
 
     async def rows(self, **query: Any) -> Sequence[Any]:
-        """What the list has; `query` are parameters that differ."""
+        """Return the rows of a list. `query` replaces parameters."""
         kind = kinds.of(kinds.item_of(self.endpoint.response))
         asked = self.query(**query)
         filters = Filters(everything=bool(self["everything"]), query=asked, path=await self.path())
@@ -113,7 +113,7 @@ class Call:
         return await kind.fetch(self.session, filters, self.endpoint)
 
     def query(self, **changes: Any) -> dict[str, Any]:
-        """The parameters that were given; `changes` are those that differ."""
+        """Return the query parameters that are set. `changes` replace some of them."""
         given = {name: value for name, value in {**self.sent, **changes}.items() if value not in ("", None)}
         return {name: str(value).lower() if isinstance(value, bool) else value for name, value in given.items()}
 
@@ -123,7 +123,7 @@ class Call:
         return await follow.finish(self.session, operation, about, detach=detach, dry_run=self.dry_run, wanted=wanted)
 
     def show(self, answer: Any) -> int | None:
-        """As a page or as a table of its kind."""
+        """Show the answer as a page or as the table of its kind."""
         command = self.command
         if command.page and self.flags.output != "name":
             output.show_page(self.flags, answer, command.page(answer))
@@ -143,7 +143,7 @@ class Call:
         return (sent["body"] if "body" in sent else msgspec.convert(sent, form, strict=False)), etag
 
     def _arguments(self) -> list[str]:
-        """Everything that was given without an option, in its order."""
+        """Return the positional arguments, in their order."""
         of_form = [field.name for field, given in parameters.form_fields(self.command) if given.is_argument]
         given = [self.values.get(name) for name in (*parameters.path_names(self.command), *of_form)]
         return [str(word) for value in given for word in (value if isinstance(value, list) else [value]) if word]
@@ -169,7 +169,7 @@ def run(command: Command, line: str, flags: Flags, values: Mapping[str, Any]) ->
 
 
 def _list_command(call: Call) -> str:
-    """The command that lists what the last argument names."""
+    """Return the command that lists resources of the last argument's kind; empty if there is none."""
     names = parameters.path_names(call.command)
     kind = next((item for item in kinds.KINDS if names and item.struct.__struct_fields__[0] == names[-1]), None)
     if kind is None:
@@ -178,7 +178,7 @@ def _list_command(call: Call) -> str:
 
 
 def words(given: Sequence[str]) -> list[str]:
-    """`a,b c` and `a b c` are the same three."""
+    """Split words at commas: `a,b c` is the same as `a b c`."""
     return [part for word in given for part in word.split(",") if part]
 
 
@@ -189,7 +189,7 @@ def _next(command: Command, answer: Any) -> str:
 
 
 def _table(answer: Any, endpoint: AnyEndpoint) -> Table:
-    """How things of this form are listed; the form of an empty list comes from the endpoint."""
+    """Return the table for an answer. The type comes from its first row, or from the endpoint if the list is empty."""
     first = answer[0] if isinstance(answer, list | tuple) and answer else answer
     kind = kinds.of(type(first)) or kinds.of(kinds.item_of(endpoint.response))
     if kind is None:

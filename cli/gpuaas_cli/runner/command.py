@@ -1,7 +1,7 @@
-"""A command is a declaration: the endpoint it calls, and what differs from the endpoint's request. Help, examples and
-the words of its options are in the manual, the docstring of its module.
+"""The declaration of a command: the endpoint that it calls, and the differences from the endpoint's request. Help,
+examples and option names are in the manual, which is the docstring of the command's module.
 
-`parameters` makes arguments and options from it, `call` runs it, `reach` reads which endpoints it reaches."""
+`parameters` makes arguments and options from it, `call` runs it, `reach` reads which endpoints it calls."""
 
 import dataclasses
 import re
@@ -19,24 +19,24 @@ from gpuaas_cli.runner.manual import Page
 
 AnyEndpoint = Endpoint[Any, Any]
 FROM_FORM: Any = object()
-"""The default of the field in the request."""
+"""Default of an option: the default of the field in the request."""
 REQUIRED: Any = ...
 
 
 @dataclass(frozen=True)
 class Field:
-    """How one value is given, where it is not an option named after a field of the request."""
+    """How the user gives one value, if it is not simply an option with the name of a request field."""
 
     flag: str = ""
-    """An option with its value, `--for TIME`, or its short form, `--all -a`; else the word of an argument, `NAME`.
-    Empty: the option that is called as the field is. The manual has it, and the help."""
+    """An option with its value, `--for TIME`, or with its short form, `--all -a`; or the name of an argument, `NAME`.
+    Empty: an option with the name of the field. Flag and help come from the manual."""
     help: str = ""
     type: Any = None
     default: Any = FROM_FORM
     read: Callable[[Any, Any], Any] | None = None
-    """Turns what was typed into what is sent. Its first argument is the `Call`."""
+    """Converts the typed text to the value that is sent. Its first argument is the `Call`."""
     typed: bool = True
-    """Whether it is on the command line at all; if not, `read` finds it out."""
+    """Whether the user types it on the command line; if not, `read` returns the value."""
 
     @property
     def is_argument(self) -> bool:
@@ -57,7 +57,7 @@ SWITCH = Field(type=bool, default=False)
 
 @dataclass(frozen=True)
 class Levels:
-    """The same act at the platform, in an organisation and in a project, chosen by --platform and --org."""
+    """Endpoints for the same action at the platform (--platform), in an organisation (--org) and in a project."""
 
     project: AnyEndpoint
     platform: AnyEndpoint | None = None
@@ -75,69 +75,69 @@ _NO_ENDPOINT: AnyEndpoint = Endpoint("", "GET", "", "", NoBody, NoBody)
 
 
 def fixed(value: str) -> Field:
-    """A field that the command always sends with this value."""
+    """Return a field that the command always sends with this value."""
     return Field(typed=False, read=lambda *_: value)
 
 
 def asked(ask: Callable[[Any], str]) -> Field:
-    """A field that a person is asked for, or that is read from stdin: a secret is never an argument."""
+    """Return a field that the user is asked for, or that is read from stdin, because a secret is never an argument."""
     return Field(typed=False, read=lambda call, _: ask(call))
 
 
 def nothing(_: Any, answer: Any) -> int | None:
-    """For commands that show their answer while they work; a number is their exit code."""
+    """Show nothing, for commands that print while they run. If the answer is a number, it is the exit code."""
     return answer if isinstance(answer, int) else None
 
 
 def shared(own: AnyEndpoint, shared: AnyEndpoint) -> Levels:
-    """An act on what belongs to the project, or on what the platform shares with every project."""
+    """Return levels for resources of the project (`own`) and for those that the platform shares with every project."""
     return Levels(own, platform=shared, platform_help="Shared with every project, not the project's own.")
 
 
 @dataclass(frozen=True)
 class Command:
     endpoint: Target = _NO_ENDPOINT
-    """Its path and its request make arguments and options. Without one, the command has those of its manual."""
+    """Arguments and options are made from its path and its request; without an endpoint, from the manual."""
     calls: tuple[AnyEndpoint, ...] = ()
-    """Other endpoints that it is made for; `work` calls them."""
+    """Other main endpoints of the command; `work` calls them."""
     manual: Page = field(default_factory=Page)
-    """Examples, help, and the words for its options, from the docstring of its module."""
+    """Examples, help and option names, from the docstring of its module."""
     many: bool = False
-    """The last argument takes several things. Each is rehearsed as a dry run before the first one changes."""
+    """The last argument takes several names. A dry run of each comes before the first change."""
     fields: Mapping[str, Field | None] = field(default_factory=dict)
-    """By parameter of the path or field of the request; None leaves an optional field out."""
+    """Declarations by path parameter or request field; None omits an optional field."""
     whole: Field | None = None
-    """How the whole body is given, instead of field by field: a document in a file. The manual has it as `body`."""
+    """Set if the whole body is one document in a file, instead of single fields. Its name in the manual is `body`."""
     extra: Mapping[str, Field] = field(default_factory=dict)
-    """Options that are no part of the request; `work`, `check` and `then` read them."""
+    """Options that are not part of the request; `work`, `check` and `then` read them."""
     check: Callable[[Any], object] | None = None
-    """Refuses what cannot be sent, before anything is."""
+    """Called before the first request; raises if the arguments are not valid."""
     offline: Callable[[Any], int | None] | None = None
-    """Takes the place of everything else: there is no session, and no answer to show."""
+    """Runs the whole command without a session; no answer is shown."""
     work: Callable[[Any], Awaitable[Any]] | None = None
-    """Takes the place of the one call of the endpoint."""
+    """Replaces the call of the endpoint."""
     reads: AnyEndpoint | None = None
-    """GET of what is changed: fields that are not given stay as they are, and a change by another is refused."""
+    """GET of the resource: fields without a value keep their current value, and a concurrent change is refused."""
     also: tuple[AnyEndpoint, ...] = ()
-    """Endpoints it reaches beside its own."""
+    """Further endpoints that it calls."""
     table: Table | None = None
-    """How the answer is shown, where it is not one of the kinds."""
+    """Table for the answer, if it is not one of the kinds."""
     page: Callable[[Any], list[str]] | None = None
-    """The answer as lines for people."""
+    """Returns the answer as lines for users."""
     next: str | Callable[[Any], str] = ""
-    """The command to type next, with fields of the answer in braces; not shown after a dry run."""
+    """The next command to suggest, with fields of the answer in braces; not shown after a dry run."""
     then: Callable[[Any, Any], int | None] | None = None
-    """Gets the call and the answer once it was shown; may choose the exit code."""
+    """Called with the call and the answer after the answer was shown; may return the exit code."""
     show: Callable[[Any, Any], int | None] | None = None
-    """Shows the answer in place of the table or the page; may choose the exit code."""
+    """Shows the answer instead of the table or the page; may return the exit code."""
     confirm: Callable[[Any], Awaitable[None]] | None = None
-    """Asks before it acts; adds --yes."""
+    """Asks the user before the change. Adds the option --yes."""
     wanted: OperationStatus = "succeeded"
-    """The good end of the operation it starts."""
+    """The status with which its operation must end for exit code 0."""
     follows: bool | None = None
-    """Whether the operation it starts is followed; by default where it answers with one."""
+    """Whether to follow the operation that it starts; by default if the response is an operation."""
     asks: bool = False
-    """A question: it changes nothing although it is sent with POST."""
+    """Whether the request changes nothing although its method is POST."""
     timeout_s: float | None = None
 
     @property
@@ -155,7 +155,7 @@ class Command:
         return not self.main.mutates and "items" in getattr(form, "__struct_fields__", ())
 
     def with_manual(self, page: Page) -> "Command":
-        """What the manual names and the request does not have is an option of the command's own."""
+        """Return the command with the manual's texts. Options that are not in the request become `extra` options."""
         form = self.main.request if self.main.mutates else self.main.query
         of_form = getattr(form, "__struct_fields__", ())
         of_request = {*re.findall(r"{(\w+)}", self.main.path), *of_form} - set(self.extra)

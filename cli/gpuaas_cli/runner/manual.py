@@ -1,9 +1,9 @@
 """Read the manual of commands from the docstring of their module. For example:
 
-gpuaas hold place slurm gpu-2 --for 3d          an example, or several; the first one names the command
+gpuaas hold place slurm gpu-2 --for 3d          one or more examples; the first one has the name of the command
     Place a hold on a member.                   help
-    --name: What to call it.                    an option that is called as a field of the request is
-    ttl_s --for TIME: How long: 30m, 24h, 7d.   an option of another name
+    --name: What to call it.                    an option with the name of a request field
+    ttl_s --for TIME: How long: 30m, 24h, 7d.   an option with another name
     user_id USER: Name or id.                   an argument
 """
 
@@ -16,16 +16,16 @@ _OPTION = re.compile(r"(?:([a-z_]+) )?((?:--[a-z][^:]*)|[A-Z][A-Z_|.[\]]*)(?:: (
 
 @dataclass(frozen=True)
 class Page:
-    """What people read about one command."""
+    """The manual of one command."""
 
     examples: tuple[str, ...] = ()
     help: str = ""
     options: tuple[tuple[str, str, str], ...] = ()
-    """Field, flag as `Field` has it, help."""
+    """Field name, flag as in `Field.flag`, help text."""
 
 
 def page(text: str | None, command: str) -> Page:
-    """`command` is what is typed after `gpuaas`."""
+    """Return the page of a command; `command` has the words after `gpuaas`."""
     for result in pages(text or ""):
         if f"{result.examples[0]} ".startswith(f"gpuaas {command} "):
             return result
@@ -33,7 +33,7 @@ def page(text: str | None, command: str) -> Page:
 
 
 def pages(text: str) -> Iterator[Page]:
-    """Examples begin their lines; what is about them is moved in."""
+    """Yield the pages. Examples are not indented; the text of a page is."""
     for examples, lines in re.findall(r"((?:^gpuaas .*\n)+)((?:^(?: +.*)?\n)*)", text, re.MULTILINE):
         yield _page(examples.splitlines(), lines.splitlines())
 

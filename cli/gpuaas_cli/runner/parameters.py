@@ -44,7 +44,7 @@ _HELP = {
     "force": "Against holds, budgets and missing evidence that it is safe; needs --reason.",
 }
 _NAME = Field("NAME")
-"""What a request makes is named first."""
+"""A required field `name` becomes the first argument."""
 _FROM_SESSION = ("project_id", "org_id")
 _PAGING = frozenset({"page_size", "page_token"})
 
@@ -54,13 +54,13 @@ def signature(command: Command) -> inspect.Signature:
 
 
 def path_names(command: Command) -> list[str]:
-    """Parameters of the path that are given on the command line."""
+    """Return the path parameters that the user gives on the command line."""
     names = re.findall(r"{(\w+)}", command.main.path)
     return [name for name in names if command.fields.get(name, name not in _FROM_SESSION)]
 
 
 def request_form(command: Command) -> type[msgspec.Struct] | None:
-    """The struct whose fields are given: the body, or the query of a list."""
+    """Return the struct that options are made from: the body, or the query of a GET; None if there is none."""
     if command.whole:
         return None
     if command.main.request is NoBody:
@@ -69,7 +69,7 @@ def request_form(command: Command) -> type[msgspec.Struct] | None:
 
 
 def form_fields(command: Command) -> Iterator[tuple[shapes.Field, Field]]:
-    """Every field of the request that the command gives, and how: those that it names first, in its order."""
+    """Yield the request fields of the command and their declarations: first the declared ones, in their order."""
     form = request_form(command)
     if form is None:
         return
@@ -100,7 +100,7 @@ def _all(command: Command) -> Iterator[inspect.Parameter]:
 
 
 def _of_runner(command: Command) -> Iterator[tuple[str, Field]]:
-    """Options that a command has because of its endpoint."""
+    """Yield the options that a command gets because of its endpoint, such as --org and --dry-run."""
     if isinstance(command.endpoint, Levels) and command.endpoint.platform:
         yield "platform", _switch("--platform", command.endpoint.platform_help)
     if isinstance(command.endpoint, Levels) and command.endpoint.org:
@@ -125,7 +125,7 @@ _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
 def _with_help(given: Field, name: str, meaning: str) -> Field:
-    """The first sentence of what the contract has under the field, where the command has no words of its own."""
+    """Return the field with a help text; by default the first sentence of the contract's text for the field."""
     text = given.help or _HELP.get(name, "") or meaning.partition(". ")[0].rstrip(".") + ("." if meaning else "")
     return dataclasses.replace(given, help=text)
 
@@ -155,7 +155,7 @@ def _parameter(name: str, given: Field, kind: Any, default: Any, help_text: str)
 
 
 def _annotation(kind: Any, *, optional: bool) -> tuple[Any, dict[str, Any]]:
-    """The type that typer accepts for a type of the contract, and what it needs beside it."""
+    """Return the type for typer for a type of the contract, and further arguments for typer."""
     options: dict[str, Any] = {}
     if isinstance(kind, shapes.Metadata):
         return _annotation(kind.type, optional=optional)
@@ -179,7 +179,7 @@ def _annotation(kind: Any, *, optional: bool) -> tuple[Any, dict[str, Any]]:
 
 
 def _choice(words: list[str]) -> Any:
-    """One of these words, typed with hyphens or underscores."""
+    """Return a parser that accepts one of these words, with hyphens or underscores."""
 
     def parse(text: str) -> str:
         if text.replace("_", "-") not in words:

@@ -1,4 +1,4 @@
-"""Which command reaches which endpoint, read from the declarations; and why some endpoints have no command."""
+"""Which commands call which endpoint, read from the declarations, and why some endpoints have no command."""
 
 import functools
 from collections.abc import Iterator
@@ -32,11 +32,11 @@ UNREACHED: dict[str, str] = {
     "document.openapi.get": "programs read it, to make clients; gpuaas schema shows it to people",
     **dict.fromkeys(("node.enrol", "node.token", "node.trust"), _NODE),
 }
-"""Endpoint for people or programs that no command reaches -> why. Nodes' own endpoints need no row."""
+"""Endpoint without a command -> the reason. Endpoints for nodes need no row."""
 
 
 def leaves() -> Iterator[tuple[str, str, Any]]:
-    """Title of its group, words and code of every command that can be typed."""
+    """Yield every command: title of its group, words after `gpuaas`, and the command object."""
     for title, commands in COMMANDS.items():
         for name, (place, _) in commands.items():
             if place:
@@ -46,7 +46,7 @@ def leaves() -> Iterator[tuple[str, str, Any]]:
 
 @functools.cache
 def commands() -> dict[str, tuple[str, ...]]:
-    """Endpoint -> the commands that are made for it; where there are none, those that call it beside their own."""
+    """Return the main commands of each endpoint; if there are none, the commands that also call it."""
     made_for: dict[str, list[str]] = {}
     also: dict[str, list[str]] = {}
     for _, words, command in leaves():

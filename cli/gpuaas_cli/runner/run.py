@@ -1,4 +1,4 @@
-"""Register commands, run one, and turn its end into an exit code and a line for people. Called by `main`."""
+"""Register commands, run one, and convert its result to an exit code and an error message. Called by `main`."""
 
 import importlib
 import inspect
@@ -17,8 +17,8 @@ from gpuaas_cli.runner.command import AnyEndpoint, Command
 
 
 def load(place: str, name: str, words: list[str] | None = None) -> typer.Typer:
-    """A command with all that is below it, from the table `COMMANDS` of its module, whose docstring is the manual.
-    Only the command that `words` name gets its arguments and options; without words, all of them do."""
+    """Return a command with its subcommands, from `COMMANDS` of its module; the module's docstring is the manual.
+    Only the command in `words` gets its arguments and options; without words, all commands get them."""
     module = importlib.import_module(f"gpuaas_cli.commands.{place}")
     apps: dict[str, typer.Typer] = {}
     for line, declared in module.COMMANDS.items():
@@ -32,7 +32,7 @@ def load(place: str, name: str, words: list[str] | None = None) -> typer.Typer:
 
 
 def _app(apps: dict[str, typer.Typer], text: str | None, words: str) -> typer.Typer:
-    """The group that is typed so; without words, the place of a command that is in no group."""
+    """Return the group with these words; without words, the app of a command that is in no group."""
     if words in apps:
         return apps[words]
     apps[words] = app = typer.Typer(
@@ -63,7 +63,7 @@ def run(place: str, command: str, words: list[str], flags: Flags) -> int:
     except (failures.Failure, ApiError, NoAnswer) as error:
         failure = failures.as_failure(error)
     except BrokenPipeError:
-        # The reader has enough; Python must not complain about it again while it ends.
+        # The reader closed the pipe. Redirect stdout, so that Python does not report the error again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return failures.OK
     print(failures.text(failure, as_json=flags.output == "json"), file=sys.stderr)
@@ -84,6 +84,6 @@ def _register(app: typer.Typer, line: str, command: Command, *, in_full: bool) -
 
 
 def endpoints_of(handler: Any) -> tuple[tuple[AnyEndpoint, ...], tuple[AnyEndpoint, ...]]:
-    """The endpoints that a command is made for, and those that it calls beside them."""
+    """Return the main endpoints of a command, and the further ones that it calls."""
     result: tuple[tuple[AnyEndpoint, ...], tuple[AnyEndpoint, ...]] = inspect.unwrap(handler).endpoints
     return result

@@ -1,1 +1,1 @@
-"""Records of the platform as lines for people."""
+"""Format records of the platform as text for users."""

@@ -1,4 +1,4 @@
-"""Nodes, their tasks, and the people on an allocation, as lines."""
+"""Format nodes, their tasks, and the users of an allocation as lines of text."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,7 +44,7 @@ def of_task(task: agents.NodeTask, node: capacity.Node) -> Lines:
 
 
 def tasks(node_names: Mapping[str, str]) -> Table:
-    """The table of tasks. A task has the id of its node; `node_names` has the names by id."""
+    """Return the table of tasks. `node_names` has node names by id, because a task has only the id."""
     return table(
         "TASK=task_id NODE TYPE STATE AGE=issued_at FOR=subject_id* CORRELATION=correlation_id* WHY",
         NODE=lambda task: node_names.get(task.node_id, task.node_id),
@@ -57,7 +57,7 @@ def of_facts(node: capacity.Node, task: agents.NodeTask) -> Lines:
 
 
 def of_health(matches: Iterable[tuple[capacity.Node, agents.NodeTask]]) -> Lines:
-    """A line for each check of each node."""
+    """Return one line per node and health check."""
     rows = []
     for node, task in matches:
         for check in task.result.get("checks", []):
@@ -68,14 +68,14 @@ def of_health(matches: Iterable[tuple[capacity.Node, agents.NodeTask]]) -> Lines
 
 
 def why_not(task: agents.NodeTask) -> str:
-    """Why a node's task failed or expired; else empty."""
+    """Return why a node's task failed or expired; empty for other states."""
     if task.error:
         return task.error.message
     return "it was not taken in time; is its agent running?" if task.state == "expired" else ""
 
 
 def of_drain(left: Mapping[str, Sequence[capacity.NodeAllocation]]) -> Lines:
-    """The allocations that keep each node from being empty."""
+    """Return lines with the allocations that are still on each node."""
     lines: Lines = []
     for name, allocations in left.items():
         if allocations:
@@ -96,6 +96,6 @@ def of_people(keys: ssh_keys.AllocationKeys) -> Lines:
 
 
 def _values(result: Mapping[str, Any]) -> Lines:
-    """The values of a result, as the agent reported them."""
+    """Return one line per value of the agent's result."""
     plain = {name: value if isinstance(value, str) else json.dumps(value) for name, value in result.items()}
     return aligned([[cell(name, spaces=False), cell(text, spaces=True)] for name, text in plain.items()])

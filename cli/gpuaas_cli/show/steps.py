@@ -1,5 +1,5 @@
-"""Operations as lines, for a person who watches one, asks with `--dry-run` what it would do, or with `triage` what
-happened. `work.follow` prints the lines of a running one, `work.live` draws the same facts."""
+"""Format operations as lines of text: the steps of a running one, the plan of a `--dry-run`, the timeline of `triage`.
+`work.follow` prints the lines of a running operation, `work.live` draws the same data."""
 
 import datetime
 from collections import Counter
@@ -14,7 +14,7 @@ from gpuaas_cli.output import aligned, clean, clock_time, duration, listing, pay
 
 Key = tuple[str, str]
 Seen = dict[Key, tuple[str, str]]
-"""Step -> state and message that were shown last."""
+"""Step -> state and message that were last shown."""
 
 
 def key(step: Step) -> Key:
@@ -22,7 +22,7 @@ def key(step: Step) -> Key:
 
 
 def names_of(members: Sequence[Member]) -> dict[str, str]:
-    """The name of each member for people: its node, with the role if the node has several."""
+    """Return a name for each member id: the node, with the role if the node has several roles."""
     roles = Counter(node for node, _ in {(member.node_name, member.component_key) for member in members})
     return {
         item.member_id: f"{item.node_name}/{item.component_key}" if roles[item.node_name] > 1 else item.node_name
@@ -31,8 +31,8 @@ def names_of(members: Sequence[Member]) -> dict[str, str]:
 
 
 def moved(operation: Operation, names: Mapping[str, str], nodes: Mapping[str, str]) -> dict[str, str]:
-    """The names, with `gpu-2->gpu-5` for a member that the operation moves: its steps run on both machines. `nodes` has
-    the node of each allocation."""
+    """Return the names, with `gpu-2->gpu-5` for a member that the operation moves, because its steps run on both
+    machines. `nodes` has the node of each allocation."""
     result = dict(names)
     for target in operation.targets:
         old, new = nodes.get(target.previous_allocation_id, ""), nodes.get(target.allocation_id, "")
@@ -42,8 +42,8 @@ def moved(operation: Operation, names: Mapping[str, str], nodes: Mapping[str, st
 
 
 def news(operation: Operation, seen: Seen, names: Mapping[str, str], now: datetime.datetime) -> list[str]:
-    """One line per step that changed since `seen`, oldest first; updates `seen`. If the message of a running step
-    changed, the time of the change is `now`."""
+    """Return one line per step that changed since `seen`, oldest first, and update `seen`. If the message of a running
+    step changed, `now` is the time of the change."""
     changes: list[tuple[datetime.datetime, Step]] = []
     for step in operation.steps:
         if seen.get(key(step)) != (step.state, step.message):
@@ -67,7 +67,7 @@ def outcome(operation: Operation) -> str:
 
 
 def title(operation: Operation) -> str:
-    """`deploy slurm`, `drain 2 workers of slurm`, `action flush of slurm`."""
+    """Return a short title: `deploy slurm`, `drain 2 workers of slurm`, `action flush of slurm`."""
     if operation.kind in INSTANCE_KINDS:
         to_version = f" to {operation.to_version}" if operation.to_version else ""
         return f"{operation.kind} {operation.instance_name}{to_version}"
@@ -83,7 +83,7 @@ def waiting(operation: Operation) -> str:
 
 
 def ways_out(operation: Operation) -> list[str]:
-    """Commands that end an operation which has stopped, ready to be pasted; then those the caller may not use."""
+    """Return the exits as commands to paste, then the exits for which the caller has no permission."""
     mine, others = [], []
     for item in operation.exits:
         word = item.name.replace("_", "-")
@@ -95,7 +95,7 @@ def ways_out(operation: Operation) -> list[str]:
 
 
 def plan(operation: Operation, about: str, names: Mapping[str, str], now: datetime.datetime) -> list[str]:
-    """What a change would do, and what it would interrupt as the app's controller sees it."""
+    """Return what a change would do, and which work it would interrupt, as the app's controller reports."""
     preview = _preview(operation.preview, names, now) if operation.preview else []
     return [f"would {title(operation)}: {about}", *(f"  {line}" for line in preview)]
 
@@ -132,12 +132,12 @@ class Entry:
 
 
 def timeline(bundle: Correlation) -> list[Entry]:
-    """Everything that carries one correlation id, in time order."""
+    """Return everything with one correlation id, in time order."""
     names = names_of(bundle.members)
     rows = [entry for operation in bundle.operations for entry in _operation_entries(operation, names)]
     rows += [_member_entry(member) for member in bundle.members]
     for event in bundle.events:
-        if event.type != "apps.operation.step":  # steps are on the operation already, with their durations
+        if event.type != "apps.operation.step":  # steps are already listed from the operation, with durations
             rows.append(Entry(event.occurred_at, "event", event.type, payload_text(event.payload)))
     for row in bundle.audit or ():
         detail = f"{row.actor_type} {row.actor_id} {row.result} {row.target}"

@@ -1,4 +1,4 @@
-"""Everything about a thing on one page, for `gpuaas describe`. What failed, where, why, and what to do next."""
+"""Format everything about a resource on one page, for `gpuaas describe`: what failed, where, why, and the next step."""
 
 import datetime
 import json
@@ -37,7 +37,7 @@ def of_operation(operation: Operation, members: Sequence[Member], names: Mapping
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What belongs to an instance."""
+    """Members, operations and other records of an instance."""
 
     members: Sequence[Member]
     operations: Sequence[Operation]
@@ -47,7 +47,7 @@ class Surroundings:
 
 
 def of_instance(instance: Instance, around: Surroundings) -> Lines:
-    # A preview is a question; its end has no meaning for the instance.
+    # A preview changes nothing, so its outcome does not matter for the instance.
     members, operations = around.members, [item for item in around.operations if item.kind != "preview"]
     live = [member for member in members if member.status not in GONE_MEMBER]
     latest, names = operations[-1] if operations else None, steps.names_of(members)
@@ -55,7 +55,7 @@ def of_instance(instance: Instance, around: Surroundings) -> Lines:
     story = failed if failed is not None and (instance.status == "failed" or failed is latest) else None
     active = [hold for hold in around.holds if state_of_hold(hold) == "active"]
     held = table(_HOLDS, ON=lambda hold: names.get(hold.member_id, hold.member_id))
-    # A breaker closes by itself; after a repair it can be reset at once.
+    # A breaker closes after a while; after a repair it can be reset immediately.
     tripped = [role.component_key for role in around.roles if role.breaker.open]
     resets = [f"gpuaas role reset-breaker {instance.name} {role} --reason REASON" for role in tripped]
     return [
@@ -107,7 +107,7 @@ def of_access(bundle: AccessBundle, node_names: Mapping[str, str]) -> Lines:
 
 
 def of_result(result: Mapping[str, Any]) -> Lines:
-    """What an app reports, value by value: the result of an action, the detail of a member."""
+    """Return one line per value that an app reports: the result of an action, or the detail of a member."""
     lines = []
     for key, value in result.items():
         text = clean(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
@@ -196,7 +196,7 @@ def _error(operation: Operation) -> Lines:
 
 
 def _targets(operation: Operation, members: Sequence[Member]) -> Lines:
-    """In the order of the members, unknown ones first."""
+    """Return the table of targets, in the order of the members; unknown members come first."""
     places = {member.member_id: (place, member) for place, member in enumerate(members)}
     rows = []
     for target in operation.targets:
@@ -208,7 +208,7 @@ def _targets(operation: Operation, members: Sequence[Member]) -> Lines:
 
 
 def _controllers(instance: Instance, controllers: Sequence[Controller]) -> Lines:
-    """The controllers that may work on the instance, the one seen last first."""
+    """Return the controllers that may work on the instance, the most recently seen first."""
     operator = instance.operator_service_account_id
     mine = [item for item in controllers if item.app_slug == instance.app_slug and operator in ("", item.actor_id)]
     newest = sorted(mine, key=lambda item: item.last_seen_at, reverse=True)[:CONTROLLERS_SHOWN]
@@ -218,7 +218,7 @@ def _controllers(instance: Instance, controllers: Sequence[Controller]) -> Lines
 
 
 def _steps(matches: Sequence[Step], operation: Operation, names: Mapping[str, str]) -> Lines:
-    """Step names keep their spaces: they are sentences, as the controller wrote them."""
+    """Return the table of steps. Step names keep their spaces, because controllers write them as sentences."""
     rows = [["AT", "TOOK", "NODE", "STATE", "STEP", "MESSAGE"]]
     for step in matches:
         at, took = duration(operation.created_at, step.started_at), duration(step.started_at, step.ended_at)

@@ -1,4 +1,4 @@
-"""Watch an operation until it ends, on a terminal or into a log. Ctrl-C leaves it running."""
+"""Watch an operation until it ends, on a terminal or in a log. Ctrl-C does not stop the operation."""
 
 import asyncio
 import contextlib
@@ -18,15 +18,15 @@ from gpuaas_cli.flags import Flags
 from gpuaas_cli.show import steps, story
 
 QUIET_S = 10.0
-"""After this long without a controller, show what the operation waits for."""
+"""Show what the operation waits for if no controller claims it in this time."""
 Update = Callable[[Operation, Mapping[str, str]], None]
-"""Takes every new state of the operation, and the names of its members."""
+"""Called with every new state of the operation, and the names of its members."""
 
 
 async def finish(
     session: Session, operation: Operation, about: str, *, detach: bool, dry_run: bool, wanted: OperationStatus
 ) -> int:
-    """What every command does once its operation is accepted. `about` names what it touches, in the caller's words."""
+    """Follow an accepted operation, or show the plan of a dry run. `about` names what the operation changes."""
     if dry_run and not session.flags.structured_whole:
         hit = operation.preview is not None and operation.preview.running_work
         names = await names_in(session, operation) if hit else {}
@@ -43,7 +43,7 @@ async def finish(
 async def to_the_end(
     session: Session, operation_id: str, *, quiet: bool = False, wanted: OperationStatus = "succeeded"
 ) -> int:
-    """Exit code of the operation's outcome. A terminal state of any kind ends the watch."""
+    """Watch an operation until it ends, with any status, and return the exit code."""
     try:
         operation = await _watch(session, operation_id, quiet=quiet)
     except asyncio.CancelledError:
@@ -89,7 +89,7 @@ def on_terminal() -> bool:
 
 @contextlib.contextmanager
 def waiting(text: str) -> Iterator[None]:
-    """Show what is being waited for: a spinner with a clock on a terminal, one line in a log."""
+    """Show `text` while the caller waits: with a spinner and a clock on a terminal, as one line in a log."""
     if not on_terminal():
         output.talk(text)
         yield
@@ -114,7 +114,7 @@ async def _watch(session: Session, operation_id: str, *, quiet: bool) -> Operati
 
 
 async def names_in(session: Session, operation: Operation) -> dict[str, str]:
-    """Names of the members of an operation's instance. Without the right to list members their ids are shown."""
+    """Return the names of the instance's members by id; empty if the caller may not list members."""
     moved = [target for target in operation.targets if target.allocation_id]
     ids = {item for target in moved for item in (target.previous_allocation_id, target.allocation_id) if item}
     with contextlib.suppress(NotFound, PermissionDenied):
@@ -136,7 +136,7 @@ def _view(flags: Flags, *, quiet: bool) -> contextlib.AbstractContextManager[Upd
 
 @contextlib.contextmanager
 def _lines(flags: Flags) -> Iterator[Update]:
-    """One plain line per change."""
+    """Print one line per change."""
     seen: steps.Seen = {}
     with contextlib.ExitStack() as patience:
 
@@ -152,5 +152,5 @@ def _lines(flags: Flags) -> Iterator[Update]:
 
 
 def _say(flags: Flags, text: str) -> None:
-    """Progress is the data of a table-form command, and talk beside a structured one."""
+    """Print progress: to stdout as data, but to stderr on a terminal or with structured output."""
     print(text, file=sys.stderr if flags.structured or on_terminal() else sys.stdout, flush=True)

@@ -29,7 +29,7 @@ def drawn() -> Iterator[Callable[[Operation, Mapping[str, str]], None]]:
         nonlocal draw
         draw = functools.partial(_tree, operation, names, console)
 
-    # Drawn eight times a second, so that clocks move between changes.
+    # Draw eight times a second, so that durations advance between changes.
     with Live(get_renderable=lambda: draw(), console=console, refresh_per_second=8, redirect_stdout=False):
         yield update
 
@@ -45,7 +45,7 @@ def _tree(operation: Operation, names: Mapping[str, str], console: Console) -> T
     is_too_long = len(operation.steps) + len(by_member) > console.height - _SPARE_LINES
     for member_id, result in by_member.items():
         branch = tree.add(Text(names.get(member_id, member_id), style="bold")) if member_id else tree
-        # Too many lines for the window: each member shows its latest step only.
+        # Too many lines for the window: show only the latest step of each member.
         for step in result[-1:] if is_too_long else result:
             branch.add(_step(step, now))
     return tree
@@ -61,7 +61,7 @@ def _step(step: Step, now: datetime.datetime) -> Spinner | Text:
 
 
 def _running(text: Text) -> Spinner:
-    """Each is new, so its picture follows the clock of the terminal and not its own age."""
+    """Return a spinner. It is new for each frame, so it must animate by the console's time and not by its own age."""
     spinner = Spinner("dots", text, style="cyan")
     spinner.start_time = 0.0
     return spinner

@@ -1,4 +1,4 @@
-"""Pure: which nodes a release of the agent is put on, one after another, and why the others are left out."""
+"""Pure: decide which nodes get a release of the agent, one after another, and why the others are left out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ DIGEST_DIGITS_MIN = 8
 class Rollout:
     wanted: list[Node]
     current: list[Node]
-    """Run exactly these bytes already."""
+    """Nodes that already run this release."""
     silent: list[Node]
-    """Sent no heartbeat recently, so they cannot take it now."""
+    """Nodes without a recent heartbeat, which cannot be upgraded now."""
 
 
 def releases(known: Sequence[AgentRelease], named: str) -> list[AgentRelease]:
-    """Those with this version, else those whose digest begins so."""
+    """Return the releases with this version, else those whose digest starts with `named`."""
     by_version = [release for release in known if release.version == named]
     by_digest = [release for release in known if release.sha256.startswith(named)]
     return by_version or (by_digest if len(named) >= DIGEST_DIGITS_MIN else [])

@@ -1,4 +1,4 @@
-"""Which version of an app a project may deploy, and the manifest of the one that an instance runs."""
+"""Find the version of an app that a project may deploy, and the manifest of an instance's version."""
 
 from gpuaas_contract.catalog import PROJECT_APP_GET, PROJECT_APP_LIST, AppVersion, Manifest
 from gpuaas_contract.errors import NotFound
@@ -9,7 +9,7 @@ from gpuaas_cli.client.session import Session
 
 
 async def find(session: Session, app_slug: str, version: str) -> AppVersion:
-    """The version that the project may deploy; the newest registered one when no version is named."""
+    """Return this version if the project may deploy it; without a version, the newest one that it may deploy."""
     offered = await session.every(PROJECT_APP_LIST)
     matching = [item for item in offered if item.app_slug == app_slug and version in ("", item.version)]
     if matching:

@@ -1,4 +1,4 @@
-"""Wait for what nodes do: tasks, whose ends always come because one that no node takes expires; and allocations."""
+"""Wait for tasks of nodes and for allocations. Every task ends, because a task that no node fetches expires."""
 
 import asyncio
 import time
@@ -28,7 +28,7 @@ async def ended(session: Session, task: NodeTask) -> NodeTask:
 
 
 async def all_ended(session: Session, tasks: Sequence[NodeTask], nodes: Sequence[Node]) -> list[NodeTask]:
-    """In the order of the nodes; each was asked before the first is waited for."""
+    """Wait for tasks that were created for all nodes before; return them in the order of the nodes."""
     result = []
     for task, node in zip(tasks, nodes, strict=True):
         with follow.waiting(f"waiting for {node.name}: {task.type}"):
@@ -46,7 +46,7 @@ def failure(task: NodeTask, node: Node) -> failures.Failure:
 
 
 async def settled(session: Session, allocation_id: str) -> Allocation:
-    """The allocation, once nothing moves it any more."""
+    """Wait until the allocation is active, released or failed, and return it."""
     async for _ in attempts(ALLOCATION_S):
         allocation = await session.call(ALLOCATION_GET, allocation_id=allocation_id)
         if allocation.status in SETTLED:
@@ -56,7 +56,7 @@ async def settled(session: Session, allocation_id: str) -> Allocation:
 
 
 async def attempts(within_s: float, pause_s: float = POLL_S) -> AsyncIterator[float]:
-    """The seconds that are left, now and after each pause, until the time is over."""
+    """Yield the remaining seconds, first immediately and then after each pause, until the time is over."""
     ends_at = time.monotonic() + within_s
     while (left_s := ends_at - time.monotonic()) > 0:
         yield left_s

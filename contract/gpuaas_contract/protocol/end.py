@@ -24,7 +24,7 @@ class Ending(NamedTuple):
 def ending(operation: Operation, members: Mapping[str, Member], *, undone: bool = False) -> Ending:
     """Return how an operation ends when its controller completes it. Refuse while a target is still open.
 
-    `undone`: the controller reports that it undid the work; used where the members' status cannot show it."""
+    `undone`: the controller reports that it undid the work; needed if the status of the members cannot show this."""
     if operation.kind in ASKING_KINDS:
         answered = operation.result is not None or operation.preview is not None
         backed_out = operation.status == "cancelling" and not answered
@@ -61,7 +61,7 @@ def ending(operation: Operation, members: Mapping[str, Member], *, undone: bool 
 
 
 def with_late_cancel(operation: Operation, status: OperationStatus) -> Operation:
-    """Mark the last cancel as too late if the operation succeeded all the same."""
+    """Mark the last cancel as too late if the operation succeeded in spite of it."""
     if operation.status != "cancelling" or status != "succeeded":
         return operation
     *before, cancel = operation.exits_taken
@@ -75,7 +75,7 @@ def failure(code: str, message: str, failure_class: FailureClass, fix: str = "")
 
 
 def closed_targets(end: Ending) -> list[Target]:
-    """Return the targets after the end: a pending target gets the result of the operation."""
+    """Return the targets after the end: a pending target becomes `cancelled` or `failed`, like the operation."""
     outcome: Literal["cancelled", "failed"] = "cancelled" if end.status == "cancelled" else "failed"
     why = end.error.message if end.error else ""
     return [
@@ -85,7 +85,7 @@ def closed_targets(end: Ending) -> list[Target]:
 
 
 def left_behind(ended: Operation, target: Target, member: Member) -> tuple[MemberStatus, str] | None:
-    """Return status and reason of a member whose operation ended early; None keeps its status."""
+    """Return new status and reason of a member that its operation left unfinished; None if its status is kept."""
     if target.outcome == "failed" and member.status in _UNFINISHED:
         return "failed", target.error
     if target.outcome == "cancelled" and member.status == "requested":
@@ -94,7 +94,7 @@ def left_behind(ended: Operation, target: Target, member: Member) -> tuple[Membe
 
 
 def _is_done(operation: Operation, target: Target, member: Member, *, undone: bool) -> bool:
-    """Return whether the target is at its goal and was not undone; for some kinds only the controller can tell."""
+    """Return whether the target is at its goal and was not undone; for some kinds only `undone` shows this."""
     if operation.compensating or not at_goal(operation, target, member):
         return False
     looks_undone = operation.kind != "replace" and member.status in UNDONE.get(operation.kind, ())

@@ -21,10 +21,10 @@ _OPEN = frozenset({"accepted", "running", "cancelling"})
 
 
 def legal(operation: Operation, members: Mapping[str, Member]) -> list[ExitName]:
-    """Return the exits that are possible now. `members` are its targets. A failed operation whose members had later
-    operations has no exit and needs none."""
+    """Return the exits that are possible now. `members` are the members of its targets. A failed operation has no exit
+    if a member has had a later operation."""
     exits: list[ExitName] = []
-    # What no controller started can always be cancelled; later only what can be undone.
+    # Before the first claim, every operation can be cancelled; after it, only one that can be undone.
     stoppable = operation.attempts == 0 or operation.kind in UNDONE or operation.kind in ASKING_KINDS
     if operation.status in ("accepted", "running") and not operation.compensating and stoppable:
         exits.append("cancel")
@@ -54,7 +54,7 @@ def check(operation: Operation, members: Mapping[str, Member], wanted: ExitName)
 def reopened(
     operation: Operation, members: Mapping[str, Member], deadline_at: datetime.datetime, *, compensating: bool
 ) -> Operation:
-    """Return the operation as accepted again: with the targets not done, or, to undo it, with those that exist."""
+    """Return the operation as accepted again, for the targets that did not succeed; to undo it, for all that exist."""
     targets = []
     for target in operation.targets:
         gone = members[target.member_id].status in lifecycles.GONE_MEMBER
@@ -73,7 +73,7 @@ def reopened(
 
 
 def forced_status(operation: Operation, target: Target, member: Member) -> MemberStatus | None:
-    """Return a member's status after a forced end; None keeps it. Never `ready` or `removed`: it was not observed."""
+    """Return a member's status after a forced end; None keeps it. Never `ready` or `removed`: both must be observed."""
     goal = UNDONE[operation.kind] if operation.compensating else GOALS[operation.kind]
     if target.outcome in ("succeeded", "skipped") or member.status in goal | lifecycles.GONE_MEMBER:
         return None

@@ -1,4 +1,4 @@
-"""Decide what a controller may report while no operation works on a member."""
+"""Decide which observations a controller may report about a member while no operation works on it."""
 
 import datetime
 from typing import Literal
@@ -10,16 +10,16 @@ from gpuaas_contract.runtime import ObservedMember, RefusedObservation, ReportRu
 
 RefusalCode = Literal["not_found", "stale", "operation_in_progress", "illegal_move"]
 _WITHOUT_OPERATION = frozenset({"ready", "degraded", "draining", "drained", "failed"})
-"""Statuses between which a member can change without an operation. Members never arrive or leave that way."""
+"""Statuses between which a member can change without an operation. Members never join or leave this way."""
 
 
 def unknown_member(observed: ObservedMember) -> RefusedObservation:
-    """Refuse an observation of a member that the instance does not have."""
+    """Return the refusal for an observation of a member that the instance does not have."""
     return _refused(observed, "not_found", "The instance has no such member.")
 
 
 def refusal(member: Member, observed: ObservedMember, *, busy: bool) -> RefusedObservation | None:
-    """Return why the observation does not count; None if it does. `busy`: an operation works on the member."""
+    """Return the refusal of an observation; None if it is accepted. `busy`: an operation works on the member."""
     if busy:
         return _refused(observed, "operation_in_progress", "An operation works on the member; its holder reports.")
     if observed.revision != member.revision:

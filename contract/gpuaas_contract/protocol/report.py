@@ -1,4 +1,4 @@
-"""Decide whether a controller may report this, and what a member's new status means for its operation."""
+"""Decide whether a controller's report is allowed, and what a member's new status means for its operation."""
 
 import datetime
 from collections.abc import Mapping
@@ -59,12 +59,12 @@ def evidence_gap(evidence: Evidence | None, now: datetime.datetime) -> errors.Ev
 
 
 def takes_away(member: Member, status: MemberStatus) -> bool:
-    """Return whether this report precedes the removal of a member that may have run work."""
+    """Return whether this report starts the removal of a member that may have run work."""
     return member.was_ready and _begins_to_go(member, status)
 
 
 def meets_holds(operation: OperationHead, member: Member, status: MemberStatus) -> bool:
-    """Return whether a hold forbids this report: back to work, or removal. Holds placed after the request count."""
+    """Return whether holds apply to this report: it resumes or removes a member. Holds placed later apply too."""
     if operation.force:
         return False
     if operation.kind == "resume":
@@ -79,7 +79,7 @@ def at_goal(operation: OperationHead, target: Target, member: Member) -> bool:
 
 
 def outcome(operation: OperationHead, target: Target, member: Member) -> tuple[Outcome, str]:
-    """Return outcome and error of a target after its member's new status."""
+    """Return the outcome and error of a target that follow from its member's new status."""
     if at_goal(operation, target, member):
         return "succeeded", ""
     if member.status == "failed":
@@ -110,5 +110,5 @@ def _illegal_move(member: Member, status: MemberStatus, allowed: list[str], why:
 
 
 def _begins_to_go(member: Member, status: MemberStatus) -> bool:
-    """A member that is `removing` already passed the checks."""
+    """Return whether the removal starts now. A member that is `removing` was already checked."""
     return status in ("removing", "removed") and member.status not in ("removing", status)

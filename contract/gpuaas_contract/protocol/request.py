@@ -53,7 +53,7 @@ def deadline(manifest: Manifest, kind: OperationKind, now: datetime.datetime, ac
 def check_free(
     active: Sequence[Operation], kind: OperationKind, member_ids: Iterable[str], *, exclusive: bool = False
 ) -> None:
-    """Refuse a second operation on a member. An operation on the instance, or an exclusive action, excludes all."""
+    """Refuse a second operation on a member. Operations on the instance and exclusive actions exclude all others."""
     wanted = set(member_ids)
     for other in active:
         overlap, alone = wanted & {target.member_id for target in other.targets}, exclusive or other.exclusive
@@ -86,7 +86,7 @@ def check_instance_request(manifest: Manifest, instance: Instance, kind: Operati
 def check_member_request(
     manifest: Manifest, instance: Instance, members: Sequence[Member], request: MemberOperationRequest
 ) -> RoleSpec:
-    """Return the role that a member operation is about; refuse one that is not possible."""
+    """Check a member operation and return its role; refuse an operation that is not possible."""
     if instance.status not in _UP:
         raise errors.Conflict(f"The instance is {instance.status}; members change only while it runs.")
     _check_names(request)
@@ -186,7 +186,7 @@ def check_breaker(role: RoleSpec, breaker: BreakerState) -> None:
 
 
 def breaker_state(role: RoleSpec, failed_at: Sequence[datetime.datetime], now: datetime.datetime) -> BreakerState:
-    """Return the breaker: open while the window contains at least the role's number of failures."""
+    """Return the breaker's state. It is open while the time window contains at least the role's number of failures."""
     window = datetime.timedelta(seconds=role.breaker.window_s)
     recent = sorted(moment for moment in failed_at if now - moment < window)
     if len(recent) < role.breaker.failures:
@@ -199,7 +199,7 @@ def live_members(members: Iterable[Member]) -> list[Member]:
 
 
 def check_operator(operator_id: str, actor_id: str) -> None:
-    """Refuse any account but the instance's operator, if it names one. An epoch is no secret, so it proves nothing."""
+    """Refuse all accounts except the operator, if the instance names one. An epoch is not secret, so it is no proof."""
     if operator_id not in ("", actor_id):
         raise errors.PermissionDenied(
             "Another service account operates this instance.",
@@ -227,7 +227,7 @@ def check_holder(operation: OperationHead, epoch: int, actor_id: str) -> None:
 
 
 def _role_of(manifest: Manifest, members: Sequence[Member], request: MemberOperationRequest) -> str:
-    """Return the role of the named members, for a request that names none."""
+    """Return the role of the requested members, for a request without a role."""
     key_of = {member.member_id: member.component_key for member in members}
     unknown = [member_id for member_id in request.member_ids if member_id not in key_of]
     if unknown:
@@ -244,7 +244,7 @@ def _role_of(manifest: Manifest, members: Sequence[Member], request: MemberOpera
 
 
 def _check_names(request: MemberOperationRequest) -> None:
-    """Check what the request names: `add` allocations, `replace` a new allocation per member, the others members."""
+    """Check the ids in the request: `add` needs allocations, `replace` one per member, the other kinds need members."""
     for field, names in (("allocation_ids", request.allocation_ids), ("member_ids", request.member_ids)):
         if len(set(names)) != len(names):
             raise errors.ValidationFailed(f"{field} contains an id twice.", details={"field": field})

@@ -64,7 +64,7 @@ def status_reason(instance: Instance, status: InstanceStatus, members: Mapping[s
 
 
 def baseline_after(present: Baseline, kind: OperationKind, status: OperationStatus) -> Baseline:
-    """Return the instance's state after an operation on the whole of it."""
+    """Return the instance's baseline after an operation on the whole instance."""
     if status == "succeeded":
         return _LEFT_BY.get(kind, "up")
     if status == "failed":

@@ -1,1 +1,1 @@
-"""Operations: how anything long changes. Requests, claims, leases, reports, ends and exits."""
+"""Operations, the records of long changes: requests, claims, leases, reports, ends and exits."""

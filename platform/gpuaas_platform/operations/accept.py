@@ -1,4 +1,4 @@
-"""Accept a request: insert the operation that works on the members it names."""
+"""Accept a request: insert its operation, with the requested members as targets."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,12 +20,12 @@ from gpuaas_platform.operations import state, store
 
 @dataclass(frozen=True)
 class OperationDraft:
-    """The parts of an operation that its request decides; see `Operation` for the fields."""
+    """The fields of an operation that come from its request; `Operation` describes them."""
 
     kind: OperationKind
     members: Sequence[Member] = ()
     replacements: Mapping[str, str] = field(default_factory=dict)
-    """`replace`: the allocation that each member moves to, by member id."""
+    """Only for `replace`: the allocation that each member moves to, by member id."""
     component_key: str = ""
     reason: str = ""
     force: bool = False
@@ -55,7 +55,7 @@ async def accept(tx: db.Tx, call: Call, instance: Instance, manifest: Manifest, 
 async def with_allocation_ids(
     reader: db.Reader, project_id: str, form: Mapping[str, object], fields: Iterable[str], inputs: Mapping[str, object]
 ) -> dict[str, object]:
-    """Return the inputs with each allocation by its id; people name an allocation by its node."""
+    """Return the inputs with node names replaced by allocation ids: a request may name an allocation by its node."""
     ids_by_name = await allocations.ids_of(reader, project_id, names.allocations_in(form, fields, inputs))
     return names.with_allocations(form, fields, inputs, ids_by_name)
 

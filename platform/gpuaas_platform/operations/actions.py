@@ -1,4 +1,4 @@
-"""Actions that an app declares: checked against the permission it names, and sent to its controller as operations."""
+"""Actions of apps: check the permission that the app declares for an action; insert an operation for its controller."""
 
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ class Invocation(NamedTuple):
 
 
 async def authorise(call: Call[ActionPath], body: InvokeAction) -> Invocation:
-    """Check the caller's authority before the transaction: a denial is recorded even if the call is rolled back."""
+    """Check the permission before the transaction, so that a denial is recorded even if the call is rolled back."""
     reader = call.site.database.reader
     instance = await instances.named(reader, call)
     manifest = await catalog.manifest_of(reader, instance.app_slug, instance.app_version)
@@ -64,14 +64,14 @@ async def invoke(tx: db.Tx, call: Call[ProjectPath], asked: Invocation) -> Opera
 
 
 async def wait(call: Call, accepted: Operation) -> Operation:
-    """Wait for the end of the action as long as the caller asks, so that short actions take one request."""
+    """Wait for the end of the action, as long as the caller requested, so that a short action needs one request."""
     if call.dry_run or not call.query.wait_s:
         return accepted
     return await ended(call, accepted, call.query.wait_s)
 
 
 async def ended(call: Call, accepted: Operation, wait_s: float) -> Operation:
-    """Return the operation when it has ended, or as it is when the time is up."""
+    """Return the operation when it ends, or its current state after `wait_s` seconds."""
     reader = call.site.database.reader
 
     async def look() -> OperationHead:

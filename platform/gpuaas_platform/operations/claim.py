@@ -1,4 +1,4 @@
-"""Claim an operation, and keep its lease."""
+"""Claim operations and renew their leases."""
 
 import datetime
 
@@ -15,15 +15,15 @@ from gpuaas_platform.kit import clock, db, structs
 from gpuaas_platform.operations import controllers, fence, read, state, store
 
 _LEASE_CHECK_S = 1.0
-"""A lease that runs out wakes no one, so waiting claims look again this often."""
+"""Interval at which waiting claims read the store again, because an expired lease causes no wake-up."""
 
 
 async def claim(call: Call[ProjectPath], body: runtime.ClaimOperation) -> runtime.Claim:
-    """Claim the next operation of the app, and wait for one as long as the caller asks."""
+    """Claim the next operation of the app. If there is none, wait for one for the time that the caller requested."""
     reader = call.site.database.reader
     await catalog.check_app(reader, body.app_slug)
     controller = await controllers.sight(reader, call, body.app_slug, body.holder, body.controller_version)
-    if controller is not None:  # only what is due is written: controllers that wait for work cost no transactions
+    if controller is not None:  # no write if the stored row is recent: polling causes no transactions
         await call.site.database.write(lambda tx: controllers.put(tx, controller))
     return await call.site.hub.poll(
         state.claims_topic(call.path.project_id, body.app_slug),
@@ -35,7 +35,7 @@ async def claim(call: Call[ProjectPath], body: runtime.ClaimOperation) -> runtim
 
 
 async def heartbeat(tx: db.Tx, call: Call[OperationPath], body: runtime.Heartbeat) -> Receipt:
-    """Renew the lease. The revision stays: a renewed lease is no news to watchers."""
+    """Renew the lease. The revision does not change, so that a heartbeat does not wake watchers of the operation."""
     operation = await fence.check(tx, call, call.path.operation_id, body.epoch)
     if operation.lease is None:
         raise errors.LeaseLost
@@ -46,7 +46,7 @@ async def heartbeat(tx: db.Tx, call: Call[OperationPath], body: runtime.Heartbea
 
 
 def receipt(operation: OperationHead) -> Receipt:
-    """Return the answer to a report on an operation that its caller holds."""
+    """Return the receipt for a report on an operation that the caller has claimed."""
     if operation.lease is None:
         raise errors.LeaseLost
     return Receipt(
@@ -58,22 +58,22 @@ def receipt(operation: OperationHead) -> Receipt:
 
 
 async def _try_claim(call: Call[ProjectPath], body: runtime.ClaimOperation) -> runtime.Claim:
-    """Look first, write only when there is something to claim: waiting controllers cost no transactions."""
+    """Read first and write only if there is something to claim, so that waiting controllers cause no transactions."""
     call = replace(call, origin=replace(call.origin, now=call.site.clock()))
     reader = call.site.database.reader
     if not any(await _next(reader, call, body)):
         return runtime.Claim()
     if await call.is_gone():
-        return runtime.Claim()  # a controller that died while it waited must not hold the work for a whole lease
-    await call.admit_again()  # an account that was revoked while it waited must not get the work
+        return runtime.Claim()  # the controller stopped while it waited: a claim would block the operation for a lease
+    await call.admit_again()  # the account may have been revoked while the claim waited
     return await call.site.database.write(lambda tx: _claim(tx, call, body))
 
 
 async def _next(
     reader: db.Reader, call: Call[ProjectPath], body: runtime.ClaimOperation
 ) -> tuple[OperationHead | None, OperationHead | None]:
-    """Return the operation that an earlier claim with this id got, if its answer was lost, and the next one that
-    waits. At most one of the two is set."""
+    """Return the operation that an earlier claim with this id got, if its response was lost, and the next operation
+    to claim. At most one of the two is set."""
     project_id, actor_id, now = call.path.project_id, call.caller.actor_id, clock.micros(call.now)
     held = await store.held_under(reader, project_id, body.claim_id, actor_id, now)
     waiting = None if held else await store.claimable(reader, project_id, body.app_slug, actor_id, now)

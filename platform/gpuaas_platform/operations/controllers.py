@@ -1,4 +1,4 @@
-"""App controllers: when each was last seen, and forget those that were not seen for long."""
+"""App controllers: store when each was last seen, and delete those that were not seen for a long time."""
 
 import datetime
 
@@ -21,7 +21,7 @@ CONTROLLERS = Table(
     last_seen_at=lambda controller: clock.micros(controller.last_seen_at),
 )
 _SEEN_EVERY = datetime.timedelta(seconds=5)
-"""Presence is written no more often than this for each controller, however often it reports."""
+"""Shortest interval between two writes of a controller's `last_seen_at`, even if it reports more often."""
 
 
 async def page(reader: db.Reader, call: Call[ProjectPath, PageQuery]) -> EncodedPage[Controller]:
@@ -31,7 +31,7 @@ async def page(reader: db.Reader, call: Call[ProjectPath, PageQuery]) -> Encoded
 async def sight(
     reader: db.Reader, call: Call[ProjectPath], app_slug: str, holder: str, version: str = ""
 ) -> Controller | None:
-    """Return the controller as it should be saved; None while the stored row is recent enough."""
+    """Return the row of the controller that must be saved; None if the stored row is recent enough."""
     project_id = call.path.project_id
     controller_id = f"{project_id}/{app_slug}/{holder}"
     known = await CONTROLLERS.get(reader, controller_id)
@@ -58,7 +58,7 @@ async def put(tx: db.Tx, controller: Controller) -> None:
 
 
 async def note(tx: db.Tx, call: Call[ProjectPath], app_slug: str, holder: str) -> None:
-    """Record inside a report that its controller is there."""
+    """Update `last_seen_at` of a controller, in the transaction of its report."""
     controller = await sight(tx, call, app_slug, holder)
     if controller is not None:
         await put(tx, controller)

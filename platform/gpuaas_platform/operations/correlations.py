@@ -1,4 +1,4 @@
-"""Gather what happened under one correlation id: the record, and the operations and members behind it."""
+"""Collect everything with one correlation id: events, audit rows, operations and their members."""
 
 from gpuaas_contract import errors
 from gpuaas_contract.correlations import PART_MAX, Correlation
@@ -17,7 +17,7 @@ async def gather(reader: db.Reader, call: Call[CorrelationPath]) -> Correlation:
     project_id, correlation_id = call.in_project().project_id, call.path.correlation_id
     sees_audit = service.may(call, _AUDIT)
     recorded = await record.under(reader, project_id, correlation_id, with_audit=sees_audit)
-    # One more than is shown of each part, so that it is noticed when there are more.
+    # Read one row more than is shown, to detect that there are more.
     where = "correlation_id = $1 AND project_id = $2 ORDER BY operation_id LIMIT $3"
     heads = await store.heads(reader, where, correlation_id, project_id, PART_MAX + 1)
     operations = [await read.shown(reader, head) for head in heads]

@@ -1,4 +1,4 @@
-"""How an operation ends: by its controller, by a person through an exit, or past its deadline."""
+"""End an operation: on its controller's request, through an exit, or because its deadline passed."""
 
 from gpuaas_contract import errors, event_types, lifecycles, runtime
 from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS, Operation
@@ -17,7 +17,7 @@ from gpuaas_platform.operations import limits, members, read, state
 
 _RESULT_MAX_BYTES = 262_144
 _JOINING = frozenset({"provisioning", "joining"})
-"""The controller had begun to bring the member in: its failure counts for the role's breaker."""
+"""Statuses in which the controller had started to add the member, so its failure counts for the role's breaker."""
 
 
 async def complete(tx: db.Tx, call: Call[OperationPath], body: runtime.CompleteOperation) -> Operation:
@@ -44,7 +44,7 @@ async def fail(tx: db.Tx, call: Call[OperationPath], body: runtime.FailOperation
 
 
 async def expire(tx: db.Tx, origin: Origin, operation: Operation) -> None:
-    """Fail an operation past its deadline. The epoch grows, so that reports of its holder are refused."""
+    """Fail an operation past its deadline. Raise the epoch, so that later reports of its controller are refused."""
     code, why = "deadline_passed", f"it was not done by {operation.deadline_at:%Y-%m-%d %H:%M:%S} UTC"
     if operation.status == "accepted":
         code, why = "never_claimed", "no app controller took it up before its deadline"
@@ -56,14 +56,14 @@ async def expire(tx: db.Tx, origin: Origin, operation: Operation) -> None:
 
 
 def fenced(operation: Operation) -> Operation:
-    """Return the operation with the next epoch: reports of the present holder are refused."""
+    """Return the operation with the next epoch, so that reports under the current lease are refused."""
     return replace(operation, epoch=operation.epoch + 1)
 
 
 async def end(tx: db.Tx, origin: Origin, present: Operation, changed: Operation, ending: end_rules.Ending) -> Operation:
-    """Save the end of an operation, and what it leaves of its members and its instance.
+    """Save the end of an operation and the resulting status of its members and its instance.
 
-    `present` is the operation as it is stored, `changed` as the caller left it."""
+    `present` is the operation as it is stored, `changed` is the same operation with the caller's changes."""
     closed = replace(changed, status=ending.status, error=ending.error, lease=None, ended_at=origin.now)
     saved = await state.save(tx, present, closed)
     ended = await state.save_targets(tx, replace(saved, targets=present.targets), end_rules.closed_targets(ending))
@@ -88,7 +88,7 @@ async def _leave_members(tx: db.Tx, origin: Origin, ended: Operation) -> None:
         begun = [member for member in failed if present[member.member_id].status in _JOINING]
         instance = await instances.get(tx, ended.instance_id)
         await breakers.count_failures(tx, origin, ended, instance, begun)
-    # `replace` holds two machines per member; the one that the member does not sit on becomes free.
+    # `replace` binds two machines per member; release the one on which the member does not run.
     machines = [(target.allocation_id, target.previous_allocation_id) for target in ended.targets]
     await members.release(tx, ended, [allocation_id for pair in machines for allocation_id in pair if allocation_id])
 

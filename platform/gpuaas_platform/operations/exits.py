@@ -1,4 +1,4 @@
-"""The exits of an operation: each needs a permission and a reason, and leaves an audit row and an event."""
+"""The exits of an operation. Each needs a permission and a reason, and writes an audit row and an event."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -47,7 +47,7 @@ async def offered(reader: db.Reader, call: Call, operation: Operation) -> Operat
 
 
 async def wait_for_change(call: Call[OperationPath, OperationQuery], _: NoBody) -> Operation:
-    """Return the operation with its exits, once its revision differs from the one that the caller has seen."""
+    """Wait until the operation's revision differs from the caller's, then return the operation with its exits."""
     reader, query, operation_id = call.site.database.reader, call.query, call.path.operation_id
     latest = await call.site.hub.poll(
         state.topic(operation_id),
@@ -99,7 +99,7 @@ async def force_complete(tx: db.Tx, call: Call[OperationPath], body: TakeExit) -
 
 
 async def tombstone(tx: db.Tx, call: Call[OperationPath], body: GiveUpMembers) -> Operation:
-    """Give members up. An operation that wants its members gone succeeds when all of them are."""
+    """Give members up. An operation that removes members succeeds when all its members are gone."""
     operation, concerned = await _leaving(tx, call, "tombstone")
     await _check_free(tx, operation)
     why = f"given up by {call.caller.actor_id}: {body.reason}"
@@ -119,7 +119,7 @@ async def tombstone(tx: db.Tx, call: Call[OperationPath], body: GiveUpMembers) -
 
 
 async def _leaving(tx: db.Tx, call: Call[OperationPath], name: ExitName) -> tuple[Operation, dict[str, Member]]:
-    """Return the operation and the members it concerns, if it has this exit now."""
+    """Return the operation and its members; refuse if the operation does not have this exit now."""
     operation = await read.named(tx, call)
     concerned = await members.concerned(tx, operation)
     exit_rules.check(operation, concerned, name)
@@ -149,7 +149,7 @@ async def _reopen(
 
 
 def _machines_left(operation: Operation) -> list[str]:
-    """`replace`: the machines that members have not moved to yet. They were released when the operation failed."""
+    """Return the new machines of a `replace` whose members have not moved. They were released when it failed."""
     pending = [target for target in operation.targets if target.outcome == "pending"]
     return [target.allocation_id for target in pending if target.allocation_id and not target.previous_allocation_id]
 
@@ -164,8 +164,8 @@ async def _check_free(tx: db.Tx, operation: Operation) -> None:
 async def _check_still_safe(
     tx: db.Tx, call: Call, instance: Instance, manifest: Manifest, operation: Operation, wanted: Sequence[str]
 ) -> None:
-    """Refuse a retry what a new request would be refused: holds, budgets, breakers and members may have changed since.
-    `wanted` are the machines that it binds again."""
+    """Check a retry like a new request, because holds, budgets, breakers and members may have changed since then.
+    `wanted` are the machines that the retry binds again."""
     member_ids = [target.member_id for target in operation.targets if target.outcome == "pending"]
     if not operation.force:
         standing = await holds.standing(tx, instance.instance_id, call.now)

@@ -1,4 +1,4 @@
-"""The one place that loads an operation and refuses a caller who does not hold it with its newest epoch."""
+"""Load an operation; refuse a caller that has not claimed it or that sends an older epoch."""
 
 from gpuaas_contract.operations import OperationHead
 from gpuaas_contract.paths import ProjectPath
@@ -13,16 +13,16 @@ from gpuaas_platform.operations.rules import ClaimedOperation
 
 
 async def check(reader: db.Reader, call: Call[ProjectPath], operation_id: str, epoch: int) -> OperationHead:
-    """Return the operation that the caller holds; refuse all other callers."""
+    """Return the operation; refuse unless the caller has claimed it and `epoch` is the newest."""
     operation = await read.head(reader, call, operation_id)
     request_rules.check_holder(operation, epoch, call.caller.actor_id)
     return operation
 
 
 async def claimed(reader: db.Reader, call: Call[ProjectPath], operation_id: str, epoch: int) -> ClaimedOperation:
-    """Return the operation that the caller holds, with what secrets and credentials are checked against.
+    """Return the operation if the caller has claimed it, with the data for checks of secrets and credentials.
 
-    The purposes are those of the version that is being brought up: an upgrade may need new ones."""
+    The purposes are those of the version that the operation deploys: an upgrade may need new ones."""
     operation = await check(reader, call, operation_id, epoch)
     instance = await instances.get(reader, operation.instance_id)
     manifest = await catalog.manifest_of(reader, instance.app_slug, operation.to_version or instance.app_version)

@@ -1,4 +1,4 @@
-"""Bounds of what a controller may report: details are refused when too large, text is shortened."""
+"""Size limits of reports: a detail that is too large is refused, a text that is too long is shortened."""
 
 import msgspec
 from gpuaas_contract import errors
@@ -14,7 +14,7 @@ def check_size(detail: object, bytes_max: int = _DETAIL_MAX_BYTES, name: str = "
 
 
 def clipped(text: str) -> str:
-    """Shorten a text for people instead of refusing it: the report matters more than its words."""
+    """Shorten a text instead of refusing the report, because the report is more important than its full text."""
     return text[:_TEXT_CHARS_MAX]
 
 

@@ -1,4 +1,4 @@
-"""Members as an operation sees them: those it works on, moves without a controller, machines that become free."""
+"""The members of an operation: read them, change their status without a controller, release their machines."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -24,9 +24,9 @@ class Move(NamedTuple):
 
 
 async def move(tx: db.Tx, origin: Origin, operation: OperationHead, moves: Sequence[Move]) -> list[Member]:
-    """Move members without their controller, and release the machines that carry none of them any more.
+    """Change the status of members without their controller, and release the machines on which no member is left.
 
-    All at once: which machines are still in use is read once, however many members move."""
+    All members in one call, because the machines that are still in use are then read only once."""
     moved = [
         await instance_members.save(
             tx, origin, operation.app_slug, member, replace(member, status=status, status_reason=reason)
@@ -39,14 +39,14 @@ async def move(tx: db.Tx, origin: Origin, operation: OperationHead, moves: Seque
 
 
 async def release(tx: db.Tx, operation: OperationHead, allocation_ids: Sequence[str]) -> None:
-    """Release allocations of the operation's instance. One stays bound while a live member sits on it or will move to
-    it."""
+    """Release allocations of the operation's instance, except those on which a live member runs or to which one will
+    move."""
     kept = await store.moved_to(tx, operation.instance_id, allocation_ids)
     await instance_members.release(tx, operation.instance_id, operation.project_id, allocation_ids, kept=kept)
 
 
 def reported(member: Member, report: ReportMember | ObservedMember) -> Member:
-    """Return the member as its controller reports it; what the report leaves out stays."""
+    """Return the member with the reported values; fields that the report omits do not change."""
     return replace(
         member,
         status=report.status,
@@ -57,13 +57,13 @@ def reported(member: Member, report: ReportMember | ObservedMember) -> Member:
 
 
 async def of_targets(reader: db.Reader, operation: Operation) -> dict[str, Member]:
-    """Return the operation's targets by id. Its cost does not grow with the members that the instance had before."""
+    """Return the members of the operation's targets, by id. Does not read former members of the instance."""
     members = await instances.members_named(reader, [target.member_id for target in operation.targets])
     return {member.member_id: member for member in members}
 
 
 async def concerned(reader: db.Reader, operation: Operation) -> dict[str, Member]:
-    """Return its targets; for an operation on the whole instance also the live members that came later."""
+    """Return the members of the targets, by id; for an operation on the whole instance also all other live members."""
     members = await of_targets(reader, operation)
     if operation.kind in INSTANCE_KINDS:
         live = await instances.live_members(reader, operation.instance_id)

@@ -1,4 +1,4 @@
-"""What a controller reports between operations: how its instances and members are."""
+"""Observations: what a controller reports about its instances and members outside of operations."""
 
 from gpuaas_contract import errors
 from gpuaas_contract.instances import Instance, Member
@@ -15,11 +15,11 @@ from gpuaas_platform.kit import db
 from gpuaas_platform.operations import controllers, limits, members, state, store
 
 _CONDITIONS_MAX = 64
-"""Types of conditions that controllers may report for an instance; each is kept until the instance is gone."""
+"""Limit of condition types per instance; each reported type is stored until the instance is deleted."""
 
 
 async def report(tx: db.Tx, call: Call[InstancePath], body: ReportRuntime) -> RuntimeReported:
-    """Record observations. Refused: a member that an operation works on, and an observation of an older state."""
+    """Record observations. Refuse those of a member that an operation works on, and those of an older state."""
     instance = await instances.named(tx, call)
     request_rules.check_operator(instance.operator_service_account_id, call.caller.actor_id)
     if body.observed_revision > instance.revision:

@@ -1,4 +1,4 @@
-"""A dry run asks the app's controller what the operation would hit; the answer comes with the plan."""
+"""Previews: a dry run asks the app's controller which work the operation would interrupt, and returns the answer."""
 
 import msgspec
 from gpuaas_contract.operations import PREVIEWED_KINDS, Operation, Preview
@@ -14,7 +14,7 @@ ANSWER_WAIT_S = 10.0
 
 
 async def attach(call: Call, planned: Operation) -> Operation:
-    """Add the controller's preview to the answer of a dry run. Without an answer the effect is unknown, never safe."""
+    """Add the controller's preview to the response of a dry run. Without an answer, report the effect as unknown."""
     if not call.dry_run or planned.kind not in PREVIEWED_KINDS:
         return planned
     asked = await call.site.database.write(lambda tx: _ask(tx, call, planned))

@@ -1,4 +1,4 @@
-"""Read operations: put heads, targets and steps together as far as each reader needs them."""
+"""Read operations: the head alone, or with its targets and steps, as the caller needs it."""
 
 from collections.abc import Sequence
 
@@ -21,12 +21,12 @@ async def head(reader: db.Reader, call: Call[ProjectPath], operation_id: str) ->
 
 
 async def named(reader: db.Reader, call: Call[OperationPath]) -> Operation:
-    """Return the operation that the path of the call names, as it is shown."""
+    """Return the operation in the path of the call, with its targets and latest steps."""
     return await shown(reader, await head(reader, call, call.path.operation_id))
 
 
 async def heads_by_id(reader: db.Reader, operation_ids: Sequence[str]) -> dict[str, OperationHead]:
-    """Return those of the operations that exist, in one statement."""
+    """Return the operations with these ids in one statement; ids that do not exist are left out."""
     if not operation_ids:
         return {}
     heads = await store.heads(reader, f"operation_id IN ({db.marks(len(operation_ids))})", *operation_ids)

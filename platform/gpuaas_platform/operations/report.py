@@ -1,6 +1,6 @@
-"""Reports of an app's controller on an operation it holds: steps, members, and how people reach the app.
+"""Reports of a controller on an operation that it has claimed: steps, members, and the access bundle.
 
-A report writes its own rows only; its cost does not grow with the number of members or steps."""
+A report writes only its own rows, so its cost does not depend on the number of members or steps."""
 
 from gpuaas_contract import errors, event_types, lifecycles, runtime
 from gpuaas_contract.instances import AccessBundle, Member
@@ -20,7 +20,7 @@ from gpuaas_platform.operations import claim, fence, limits, members, read, stat
 
 
 async def report_step(tx: db.Tx, call: Call[OperationPath], body: runtime.ReportStep) -> Receipt:
-    """Record a step by its name and member. A step that succeeded stays as it is."""
+    """Record a step, identified by its name and member. A step that succeeded does not change any more."""
     operation = await fence.check(tx, call, call.path.operation_id, body.epoch)
     present = await store.step(tx, operation.operation_id, body.name, body.member_id)
     if present is not None and present.state == "succeeded":
@@ -40,7 +40,7 @@ async def report_step(tx: db.Tx, call: Call[OperationPath], body: runtime.Report
 
 
 async def report_member(tx: db.Tx, call: Call[OperationMemberPath], body: runtime.ReportMember) -> Receipt:
-    """Record a member's status, and what it means for the operation's target."""
+    """Record a member's status, and update the outcome of the operation's target."""
     operation = await fence.check(tx, call, call.path.operation_id, body.epoch)
     member, target = await _reported(tx, call, operation, body)
     if operation.kind == "replace" and (member.status, body.status) == ("removing", "provisioning"):
@@ -74,7 +74,7 @@ async def publish_access(tx: db.Tx, call: Call[OperationPath], body: runtime.Pub
 async def _reported(
     tx: db.Tx, call: Call[OperationMemberPath], operation: OperationHead, body: runtime.ReportMember
 ) -> tuple[Member, Target]:
-    """Return the member and its target once the report passed every check."""
+    """Check the report; return the stored member and its target."""
     member = await instances.find_member(tx, operation.instance_id, call.path.member_id)
     if member is None:
         raise errors.NotFound
@@ -89,7 +89,7 @@ async def _reported(
 
 
 async def _skip_rest(tx: db.Tx, call: Call, head: OperationHead) -> None:
-    """Skip the targets that have not begun, once the operation's stop rule applies."""
+    """If the operation's stop rule applies, skip the targets on which no work has started."""
     if await store.failed_targets(tx, head.operation_id) < head.stop_after_failures:
         return
     operation = await read.whole(tx, head)

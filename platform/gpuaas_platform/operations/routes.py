@@ -1,5 +1,5 @@
-"""Operations over HTTP: for people and automation requests, reads, exits and correlations; for app controllers the
-runtime API."""
+"""HTTP routes of operations: requests, reads, exits and correlations for users and automation; the runtime API for app
+controllers."""
 
 from gpuaas_contract import actions, correlations, instances, operations, runtime
 

@@ -1,4 +1,4 @@
-"""Pure: the check of a request against its entitlement, and what the holder of an operation is checked against."""
+"""Pure: the check of a request against its entitlement, and the data for checks of a controller's requests."""
 
 import msgspec
 from gpuaas_contract import errors
@@ -6,7 +6,7 @@ from gpuaas_contract.catalog import SecretPurpose
 
 
 class ClaimedOperation(msgspec.Struct, frozen=True):
-    """An operation that the caller holds with its newest epoch, with what its app declares and what people gave it."""
+    """An operation that the caller has claimed, with the secret purposes of its app and the inputs of users."""
 
     operation_id: str
     instance_id: str
@@ -15,9 +15,9 @@ class ClaimedOperation(msgspec.Struct, frozen=True):
     app_slug: str
     correlation_id: str
     purposes: tuple[SecretPurpose, ...]
-    """What the app's manifest declares."""
+    """From the app's manifest."""
     inputs: tuple[dict[str, object], ...] = ()
-    """What people gave the instance, and the operation."""
+    """The inputs of the instance and of the operation."""
 
 
 def check_entitled_count(thing: str, limit: int, present: int, asked: int) -> None:

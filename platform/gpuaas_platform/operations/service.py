@@ -1,6 +1,6 @@
-"""What people and automation request: deploy, change the whole instance, member operations, another operator.
+"""Requests of users and automation: deploy, change the whole instance, change members, set the operator.
 
-Each request is accepted as an operation; the app's controller does the work."""
+An accepted request becomes an operation, and the app's controller does the work."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -76,7 +76,7 @@ Forcible = TypeVar("Forcible", bound=ChangeInstance | UpgradeInstance | MemberOp
 
 
 async def check_force(call: Call, body: Forcible) -> Forcible:
-    """Check the caller's authority before the transaction: a denial is recorded even if the call is rolled back."""
+    """Check the permission before the transaction, so that a denial is recorded even if the call is rolled back."""
     if body.force and not may(call, "apps.operation.force"):
         raise await app_permissions.denial(call, "apps.operation.force", "Force needs apps.operation.force.")
     if body.force and not body.reason.strip():
@@ -101,7 +101,7 @@ async def decommission(tx: db.Tx, call: Call[InstancePath], body: ChangeInstance
 
 
 async def _change(tx: db.Tx, call: Call[InstancePath], body: ChangeInstance, kind: OperationKind) -> Operation:
-    """Accept an operation on the whole instance that is requested by its kind alone."""
+    """Accept an operation on the whole instance that needs no input except its kind."""
     instance = await instances.named(tx, call)
     manifest = await catalog.manifest_of(tx, instance.app_slug, instance.app_version)
     request_rules.check_instance_request(manifest, instance, kind)
@@ -160,7 +160,7 @@ async def operate_members(tx: db.Tx, call: Call[InstancePath], body: MemberOpera
 
 
 async def set_operator(tx: db.Tx, call: Call[InstancePath], body: SetOperator) -> Instance:
-    """Hand the instance and its open operations to another account; the old one is refused from here on."""
+    """Set the operator of the instance and its open operations; the previous account is refused from now on."""
     call.details["reason"] = body.reason
     instance = await instances.named(tx, call)
     if body.operator_service_account_id == instance.operator_service_account_id:
@@ -176,7 +176,7 @@ async def set_operator(tx: db.Tx, call: Call[InstancePath], body: SetOperator) -
 
 
 def may(call: Call, permission: str) -> bool:
-    """Whether the caller holds a permission beyond the one the route asks for."""
+    """Return whether the caller has a permission; for permissions that the route itself does not require."""
     return authority.can(call.caller, permission, authority.scopes_at(call.in_project())) == "allowed"
 
 
@@ -199,7 +199,7 @@ async def _change_all(
 async def _check_member_operation(
     tx: db.Tx, call: Call, instance: Instance, role: RoleSpec, members: Sequence[Member], body: MemberOperationRequest
 ) -> None:
-    """Refuse what other operations, holds, the budget, the breaker or the machines in use stand against."""
+    """Refuse what other operations, holds, the disruption budget, the breaker or machines in use do not allow."""
     active = await read.active(tx, instance.instance_id)
     request_rules.check_free(active, body.kind, body.member_ids)
     if body.kind == "remove":
@@ -231,7 +231,7 @@ async def _targets(
 
 
 async def _replacements(tx: db.Tx, instance: Instance, body: MemberOperationRequest) -> dict[str, str]:
-    """`replace`: bind the new machines, and return the one of each member."""
+    """For `replace`: bind the new allocations, and return them by member id."""
     if body.kind != "replace":
         return {}
     for allocation_id in body.allocation_ids:
@@ -242,7 +242,7 @@ async def _replacements(tx: db.Tx, instance: Instance, body: MemberOperationRequ
 async def _check_entitled_counts(
     tx: db.Tx, project_id: str, app_slug: str, more_instances: int, more_members: int
 ) -> None:
-    """Check the project's entitlement; only what it bounds is counted."""
+    """Check the counts that the project's entitlement limits; counts without a limit are not read."""
     limits = await catalog.entitlement_limits(tx, project_id, app_slug)
     if limits.instances_max is not None and more_instances:
         present = await instances.live_count_of_app(tx, project_id, app_slug)
@@ -266,13 +266,13 @@ async def _operator(tx: db.Tx, project_id: str, named: str) -> str:
 async def _named_inputs(
     reader: db.Reader, project_id: str, manifest: Manifest, topology: str, inputs: Mapping[str, object]
 ) -> dict[str, object]:
-    """Return the inputs with each allocation by its id; people name an allocation by its node."""
+    """Return the inputs with node names replaced by allocation ids: a request may name an allocation by its node."""
     fields = manifest.topologies.get(topology, {}).values()
     return await with_allocation_ids(reader, project_id, manifest.deploy_form, fields, inputs)
 
 
 async def _resolve_artifacts(tx: db.Tx, call: Call, manifest: Manifest) -> dict[str, str]:
-    """Resolve artifacts by digest only: a name or a tag could mean something else tomorrow."""
+    """Resolve artifacts by digest only: the content behind a name or a tag can change."""
     project = call.in_project()
     for name, wanted in manifest.artifacts.items():
         artifact = await artifacts.deployable(tx, project, name, wanted.digest)

@@ -1,4 +1,4 @@
-"""Save an operation's new state: check the move, raise its revision, wake its watchers."""
+"""Save an operation's new state: check the transition, raise the revision, wake the callers that wait for a change."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -17,17 +17,17 @@ Head = TypeVar("Head", bound=OperationHead)
 
 
 def topic(operation_id: str) -> str:
-    """Woken by every change of the operation."""
+    """Return the topic that every change of the operation wakes."""
     return f"operation:{operation_id}"
 
 
 def claims_topic(project_id: str, app_slug: str) -> str:
-    """Woken when an operation of the app may be claimed."""
+    """Return the topic that is woken when an operation of the app can be claimed."""
     return f"claims:{project_id}:{app_slug}"
 
 
 async def save(tx: db.Tx, present: OperationHead, changed: Head) -> Head:
-    """Save everything but targets and steps."""
+    """Save the operation without its targets and steps."""
     lifecycles.check_move(f"operation {present.operation_id}", lifecycles.OPERATION, present.status, changed.status)
     saved = replace(changed, revision=present.revision + 1)
     await store.save(tx, saved)
@@ -36,7 +36,7 @@ async def save(tx: db.Tx, present: OperationHead, changed: Head) -> Head:
 
 
 async def save_targets(tx: db.Tx, operation: Operation, targets: Sequence[Target]) -> Operation:
-    """Save those of the targets that differ from the operation's."""
+    """Save the targets that differ from those in `operation`."""
     before = {target.member_id: target for target in operation.targets}
     for target in targets:
         if target != before[target.member_id]:
@@ -45,7 +45,7 @@ async def save_targets(tx: db.Tx, operation: Operation, targets: Sequence[Target
 
 
 async def advance(tx: db.Tx, present: Head) -> Head:
-    """Raise the revision of an operation of which only a target or a step changes."""
+    """Raise the revision of an operation when only one of its targets or steps changes."""
     advanced = replace(present, revision=present.revision + 1)
     await store.advance(tx, advanced)
     tx.wake(topic(advanced.operation_id))
@@ -61,6 +61,6 @@ async def derive_instance(
     *,
     changed: Instance | None = None,
 ) -> Instance:
-    """Derive the instance's status with what works on it now; `operation` is the cause, if there is one."""
+    """Derive the instance's status again, with its running operation; `operation` is the cause, if there is one."""
     active = await store.active_kind(tx, instance.instance_id)
     return await status.derive(tx, origin, instance, active, operation, conditions, changed)

@@ -1,7 +1,7 @@
 """SQL of operations: one row for the head of each, one per target and one per step.
 
-Status, revision and lease are columns only. The document holds what the request, the first claim and the end wrote: its
-size does not depend on the number of members or steps."""
+Status, revision and lease are stored only in columns. The document has the data of the request, the first claim and
+the end, so its size does not depend on the number of members or steps."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TypeVar
@@ -51,7 +51,7 @@ _COLUMNS_ONLY = ("status", "revision", "epoch", "attempts", "steps_total")
 _NOT_IN_DOCUMENT = (*_COLUMNS_ONLY, "lease", "targets", "steps", "progress", "exits")
 _ROWS_PER_STATEMENT = 50
 _OPEN = "status IN ('accepted', 'running', 'cancelling')"
-"""Written out in every query that wants it, so that both engines use the partial indexes."""
+"""Inserted as text and not as a parameter, so that both engines use the partial indexes."""
 _HEAD = """SELECT status, revision, epoch, attempts, steps_total, holder, claim_id, lease_actor_id, lease_expires_at,
            document FROM operations"""
 _SAVE = f"""UPDATE operations SET {", ".join(f"{name} = ${place}" for place, name in enumerate(OPERATION_COLUMNS, 1))}
@@ -67,12 +67,12 @@ async def get(reader: db.Reader, operation_id: str) -> OperationHead | None:
 
 
 async def heads(reader: db.Reader, where: str, *values: object) -> list[OperationHead]:
-    """`where` is everything after WHERE, ORDER BY and LIMIT included."""
+    """`where` is the SQL after WHERE, including ORDER BY and LIMIT."""
     return [_head(row) for row in await reader.all(f"{_HEAD} WHERE {where}", *values)]
 
 
 async def page(reader: db.Reader, where: str, values: Sequence[object], after: str, limit: int) -> list[OperationHead]:
-    """In order of id, which is the order of creation."""
+    """Return a page in the order of ids, which is the order of creation."""
     place = len(values) + 1
     order = f"{where} AND operation_id > ${place} ORDER BY operation_id LIMIT ${place + 1}"
     return await heads(reader, order, *values, after, limit)
@@ -96,13 +96,13 @@ async def renew(tx: db.Tx, operation_id: str, lease_expires_at: int) -> None:
 
 
 async def advance(tx: db.Tx, head: OperationHead) -> None:
-    """Write the revision and the number of steps of a head in which nothing else changed."""
+    """Write the revision and the number of steps; nothing else of the head has changed."""
     sql = "UPDATE operations SET revision = $2, steps_total = $3 WHERE operation_id = $1"
     await tx.run(sql, head.operation_id, head.revision, head.steps_total)
 
 
 async def targets(reader: db.Reader, operation_ids: Sequence[str]) -> dict[str, list[Target]]:
-    """Return the targets of many operations in one statement, each operation's in order."""
+    """Read the targets of many operations in one statement; return them by operation id, in their order."""
     result: dict[str, list[Target]] = {operation_id: [] for operation_id in operation_ids}
     if operation_ids:
         sql = f"""SELECT operation_id, document FROM operation_targets
@@ -137,7 +137,7 @@ async def steps(reader: db.Reader, operation_id: str) -> list[Step]:
 
 
 async def latest_steps(reader: db.Reader, operation_id: str) -> list[Step]:
-    """Return the steps that changed last, as many as a read shows, in the order in which they began."""
+    """Return the steps that changed last, as many as a response shows, in the order in which they started."""
     sql = """SELECT position, document FROM operation_steps WHERE operation_id = $1
              ORDER BY changed_revision DESC, position DESC LIMIT $2"""
     rows = await reader.all(sql, operation_id, STEPS_SHOWN_MAX)
@@ -161,7 +161,7 @@ async def step(reader: db.Reader, operation_id: str, name: str, member_id: str) 
 
 
 async def add_step(tx: db.Tx, head: OperationHead, added: Step) -> None:
-    """Insert the step that is the last one of the head as it is to be saved."""
+    """Insert a step at the end; `head` already counts it."""
     sql = _insert_sql("operation_steps", STEP_COLUMNS, 1)
     await tx.run(sql, *step_row(head.operation_id, head.steps_total, added, head.revision))
 
@@ -188,7 +188,7 @@ async def active_kind(reader: db.Reader, instance_id: str) -> OperationKind | No
 
 
 async def busy_members(reader: db.Reader, instance_id: str, member_ids: Collection[str]) -> set[str]:
-    """Return those of the members that an open operation works on."""
+    """Return which of the members an open operation works on."""
     if not member_ids:
         return set()
     sql = f"""SELECT target.member_id FROM operations JOIN operation_targets target
@@ -199,7 +199,7 @@ async def busy_members(reader: db.Reader, instance_id: str, member_ids: Collecti
 
 
 async def moved_to(reader: db.Reader, instance_id: str, allocation_ids: Collection[str]) -> set[str]:
-    """Return those of the allocations that a member of the instance is about to move to."""
+    """Return to which of the allocations a member of the instance will move."""
     if not allocation_ids:
         return set()
     sql = f"""SELECT target.allocation_id FROM operation_targets target JOIN operations
@@ -215,7 +215,7 @@ async def claimable(
 ) -> OperationHead | None:
     """Return the oldest new operation, or the one whose lease ran out first if that is older.
 
-    Operations under a lease cost nothing. Each candidate comes first in an index, so that PostgreSQL keeps one plan."""
+    Does not read operations under a lease. Each candidate is first in an index, so that PostgreSQL keeps one plan."""
     waits = f"project_id = $1 AND app_slug = $2 AND {_OPEN} AND deadline_at > $3 AND operator_id IN ('', $4)"
     where = f"""operation_id IN (
         (SELECT operation_id FROM operations WHERE {waits} AND lease_expires_at = 0
@@ -230,7 +230,7 @@ async def claimable(
 async def held_under(
     reader: db.Reader, project_id: str, claim_id: str, actor_id: str, now: int
 ) -> OperationHead | None:
-    """Return the operation that an earlier claim of this account got, when its answer was lost."""
+    """Return the operation that an earlier claim of this account with the same id got, if its response was lost."""
     where = """claim_id = $1 AND claim_id <> '' AND project_id = $2 AND lease_expires_at > $3
                AND lease_actor_id IN ('', $4)"""
     candidates = await heads(reader, where, claim_id, project_id, now, actor_id)
@@ -257,7 +257,7 @@ def operation_row(head: OperationHead) -> Row:
 
 
 def target_rows(operation: Operation) -> list[Row]:
-    """In the order of `TARGET_COLUMNS`."""
+    """Return one row per target, with the values in the order of `TARGET_COLUMNS`."""
     operation_id = operation.operation_id
     return [
         (operation_id, position, target.member_id, target.outcome, target.allocation_id, _ENCODE(target).decode())
@@ -266,7 +266,7 @@ def target_rows(operation: Operation) -> list[Row]:
 
 
 def step_row(operation_id: str, position: int, step: Step, changed_revision: int) -> Row:
-    """In the order of `STEP_COLUMNS`."""
+    """Return the values in the order of `STEP_COLUMNS`."""
     document = _ENCODE(step).decode()
     return (operation_id, position, step.name, step.member_id, step.state, changed_revision, document)
 

@@ -1,1 +1,1 @@
-"""Policy overlays: what the platform, an organisation and a project narrow. Other domains ask `service` and `rules`."""
+"""Policy overlays of the platform, organisations and projects. Other domains use `service` and `rules`."""

@@ -1,4 +1,4 @@
-"""Pure: which entries of an overlay are wider than the layers above it leave. Such entries are stored and reported."""
+"""Pure: find overlay entries without full effect, because a layer above restricts more. They are kept and reported."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ def of_every_layer(layers: rules.Layers) -> list[Ineffective]:
 
 
 def of_last_layer(layers: rules.Layers) -> list[Ineffective]:
-    """What the layers above it, and its own denies, take from the last layer's allow lists and limits."""
+    """Return the allow entries and limits of the last layer that layers above, or its own denies, make ineffective."""
     layer, overlay = layers[-1]
     entries: list[Ineffective] = []
     for field in SUBJECTS.values():
@@ -39,14 +39,14 @@ def _ineffective(layer: Layer, field: str, entry: str, extent: Extent, by: Layer
 
 @dataclass(frozen=True)
 class _Sieve:
-    """What the layers down to and including this one leave of a field, ready for many entries."""
+    """What one field allows after this layer and all layers above it, prepared to check many entries."""
 
     layer: Layer
     allow: patterns.Entries | None
-    """What all their allow lists name; None when none has a list."""
+    """Intersection of the allow lists of these layers; None if no layer has one."""
     deny: patterns.Entries
     left: patterns.Entries
-    """Of `allow`, what no deny names."""
+    """The entries of `allow` that are not denied as a whole."""
     own_allow: patterns.Entries | None
     allow_rule: str
     deny_rule: str
@@ -64,7 +64,7 @@ class _Sieve:
 
 
 def _sieves(layers: rules.Layers, field: str) -> list[_Sieve]:
-    """Of the last layer only its denies count: its allow list is what is being asked about."""
+    """Return one sieve per layer. The allow list of the last layer is left out, because its entries are checked."""
     layer, overlay = layers[-1]
     without_own_allow = msgspec.structs.replace(overlay, **{field: Choice(deny=rules.choice_of(overlay, field).deny)})
     asked = [*layers[:-1], (layer, without_own_allow)]
@@ -87,9 +87,9 @@ def _sieve(layers: rules.Layers, field: str) -> _Sieve:
 
 
 def _taken(sieves: Sequence[_Sieve], entry: str) -> tuple[Extent, Layer, str] | None:
-    """Whole: the first layer after which nothing of the entry is left. Part: the first layer that takes some of it.
+    """Return the first layer that removes the entry completely ("whole"), else the first that removes a part ("part").
 
-    A layer's own deny within its own allow is how exceptions are written, so the last layer takes wholes only.
+    The last layer counts for "whole" only: a deny inside its own allow entry is an intended exception.
     """
     for sieve in sieves:
         if not sieve.leaves_some_of(entry):

@@ -1,21 +1,21 @@
-"""Pure: entries of a list, exact or ending in `*`, and what one names of another. Versions use it too."""
+"""Pure: match entries of a list, exact or ending in `*`, with values and other entries. Also used for versions."""
 
 import bisect
 from collections.abc import Iterable
 
 
 def covers(wide: str, narrow: str) -> bool:
-    """Whether `wide` names all that `narrow` (a value or another entry) names."""
+    """Return whether `wide` matches everything that `narrow` (a value or another entry) matches."""
     return narrow.startswith(wide[:-1]) if wide.endswith("*") else narrow == wide
 
 
 def naming(entries: Iterable[str], value: str) -> str | None:
-    """The first entry that names the value."""
+    """Return the first entry that matches the value."""
     return next((entry for entry in entries if covers(entry, value)), None)
 
 
 class Entries:
-    """A list, ready for many questions. Both answer without walking the whole list."""
+    """A list of entries, prepared for many lookups. `cover` and `any_inside` do not compare every entry."""
 
     def __init__(self, entries: Iterable[str]) -> None:
         self.sorted = sorted(set(entries))
@@ -26,7 +26,7 @@ class Entries:
         return entry in self._exact or entry.startswith(self._prefixes)
 
     def any_inside(self, entry: str) -> bool:
-        """Whether `entry` includes an entry of this list."""
+        """Return whether `entry` covers an entry of this list."""
         if not entry.endswith("*"):
             return entry in self._exact
         prefix = entry[:-1]
@@ -37,6 +37,6 @@ class Entries:
         return self.cover(entry) or self.any_inside(entry)
 
     def intersect(self, other: "Entries") -> list[str]:
-        """What both lists name: of two entries that overlap, the narrower one."""
+        """Return what both lists allow: of two entries that overlap, the narrower one."""
         shared = {entry for entry in self.sorted if other.cover(entry)}
         return sorted(shared | {entry for entry in other.sorted if self.cover(entry)})

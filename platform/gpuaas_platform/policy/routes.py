@@ -1,4 +1,4 @@
-"""Overlays over HTTP. `catalog` has the route of `can-i`, because apps declare permissions too."""
+"""HTTP routes of policy overlays. The route of `can-i` is in `catalog`, because apps declare permissions too."""
 
 from gpuaas_contract import policy
 

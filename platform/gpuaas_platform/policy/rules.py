@@ -1,7 +1,7 @@
-"""Pure: what the overlays of several layers allow of a value, a limit or an entry, and which layer decides.
+"""Pure: decide whether the overlays of several layers allow a value or a number, and which layer decides.
 
-Layers come in order, global first. None can give back what one above it took: a value must be in every allow list, a
-deny counts in any layer, and the smallest limit applies.
+The layers are in order, global first. A layer can only restrict further: a value must be in every allow list, a deny
+counts in any layer, and the smallest limit applies.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _NAMED_MAX = 5
 
 
 def verdict(layers: Layers, subject: Subject, value: str) -> PolicyVerdict:
-    """The first layer that refuses decides; if none does, the narrowest layer that lists the value is named."""
+    """Return the decision of the first layer that refuses; if none does, name the last layer that lists the value."""
     field = contract.SUBJECTS[subject]
     allowed_by: Layer | None = None
     rule = f"no layer denies {value} or has a list of allowed {field}"
@@ -45,7 +45,7 @@ def check(layers: Layers, subject: Subject, value: str) -> None:
 
 
 def limit(layers: Layers, name: Limit) -> PolicyLimit | None:
-    """The smallest number over the layers; the first layer that sets it is named."""
+    """Return the smallest limit of all layers, with the first layer that sets it."""
     limits = [(number, layer, overlay) for layer, overlay in layers if (number := number_of(overlay, name)) is not None]
     if not limits:
         return None
@@ -64,7 +64,7 @@ def check_limit(layers: Layers, name: Limit, *, present: int, asked: int) -> Non
 
 
 def merged(layers: Layers) -> Overlay:
-    """One overlay that decides as all of them do."""
+    """Return one overlay that gives the same decisions as all layers together."""
     choices = {field: merged_choice(layers, field) for field in contract.SUBJECTS.values()}
     limits = {name: limit(layers, name) for name in contract.LIMITS}
     numbers = {name: smallest.max if smallest else None for name, smallest in limits.items()}
@@ -83,7 +83,7 @@ def merged_choice(layers: Layers, field: str) -> Choice:
 
 
 def sound(overlay: Overlay) -> Overlay:
-    """The overlay as it is kept: entries trimmed and without repeats; or refused, by field."""
+    """Return the overlay as it is stored, with entries trimmed and without duplicates; refuse an invalid field."""
     choices = {field: _sound_choice(field, choice_of(overlay, field)) for field in contract.SUBJECTS.values()}
     for name in contract.LIMITS:
         if (number_of(overlay, name) or 0) < 0:

@@ -17,16 +17,16 @@ from gpuaas_platform.policy import ineffective, rules, store
 from gpuaas_platform.record import service as record
 
 _LAYERS: tuple[Layer, ...] = ("global", "org", "project")
-"""Of each scope of `authority.Scopes`, in the same order."""
+"""The layer of each scope in `authority.Scopes`, in the same order."""
 
 
 async def of_project(reader: db.Reader, project: Project) -> rules.Layers:
-    """The overlays that apply in a project, read for every decision."""
+    """Return the overlays that apply in a project. They are read again for every decision."""
     return _overlays(await _stack(reader, authority.scopes_at(project)))
 
 
 async def of_platform(reader: db.Reader) -> rules.Layers:
-    """The overlay that applies to what the platform itself shares."""
+    """Return the overlay that applies to resources that the platform shares with every project."""
     return _overlays(await _stack(reader, authority.PLATFORM))
 
 
@@ -35,7 +35,7 @@ async def present(reader: db.Reader, call: Call) -> PolicyLayer:
 
 
 async def change(tx: db.Tx, call: Call, wanted: Overlay) -> contract.ChangedPolicyLayer:
-    """Only people may do this. No service account holds the permission, but this check does not rely on that."""
+    """Change an overlay. For users only: service accounts lack the permission, but this check does not rely on it."""
     if call.caller.actor_type != "user":
         raise errors.PermissionDenied("Only a person can change a policy.", fix="Sign in as a person.")
     overlay = rules.sound(wanted)
@@ -58,7 +58,7 @@ async def change(tx: db.Tx, call: Call, wanted: Overlay) -> contract.ChangedPoli
 
 
 async def forget_project(tx: db.Tx, project_id: str) -> None:
-    """Delete the overlay of a project that is deleted."""
+    """Delete the overlay of a deleted project."""
     await store.OVERLAYS.delete(tx, project_id)
 
 
@@ -73,7 +73,7 @@ async def explain(call: Call[ProjectPath], body: ExplainPolicy) -> contract.Poli
 
 
 async def can_i(reader: db.Reader, call: Call, asked: CanI, holders: Collection[str]) -> CanIAnswer:
-    """`holders` are the roles that hold the permission at the target."""
+    """Answer whether the caller may use a permission. `holders` are the roles that include it at the target."""
     if asked.project_id and asked.org_id:
         raise errors.ValidationFailed("Name a project or an organisation, not both.", details={"field": "org_id"})
     scopes = await _asked_scopes(reader, call, asked)
@@ -105,7 +105,7 @@ def _no(explanation: str) -> CanIAnswer:
 
 
 async def _asked_scopes(reader: db.Reader, call: Call, asked: CanI) -> authority.Scopes:
-    """The scopes of the named target; none if it was not found."""
+    """Return the scopes of the requested project or organisation; empty if it was not found."""
     if asked.project_id:
         project = await orgs.find_project(reader, call, asked.project_id)
         return authority.scopes_at(project) if project else ()

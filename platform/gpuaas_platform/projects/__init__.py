@@ -1,1 +1,1 @@
-"""Delete a project: the one act that asks every domain what it keeps for the project."""
+"""Delete projects. A package of its own, because it asks many domains what the project still owns."""

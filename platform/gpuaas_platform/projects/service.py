@@ -1,4 +1,4 @@
-"""Delete a project that owns nothing. Above all domains, because each of them can own something in a project."""
+"""Delete a project that owns nothing. Imports every domain that can store resources of a project."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -28,11 +28,11 @@ OWNERS: dict[str, Callable[[db.Reader, str], Awaitable[list[str]]]] = {
     "artifacts": artifacts.owned_by,
     "trust keys": trust.owned_by,
 }
-"""What keeps a project from being deleted -> function that returns the ids of it."""
+"""Resource that prevents the deletion of a project -> function that returns the ids of the project's resources."""
 
 
 async def delete(tx: db.Tx, call: Call[ProjectPath], _: NoBody) -> Project:
-    """Delete the project with its roles, entitlements and overlay. Events, audit and usage stay on record."""
+    """Delete the project with its role bindings, entitlements and overlay. Events, audit rows and usage are kept."""
     project_id = call.path.project_id
     owned = {kind: ids for kind, owned_by in OWNERS.items() if (ids := await owned_by(tx, project_id))}
     if owned:

@@ -1,1 +1,1 @@
-"""What happened: events for followers, audit rows for later questions. Both are written with the change."""
+"""Events and audit rows. Both are written in the transaction of the change that they describe."""

@@ -1,8 +1,8 @@
-"""Pure: the hash chain of audit rows and the signed heads that vouch for it. `trail` writes rows with `digest`, `heads`
-signs, `verify` feeds what it reads into a `Walk`, and the first thing that is wrong comes out as a `Finding`.
+"""Pure: the hash chain of audit rows and the signed heads that confirm it. `trail` writes rows with `digest`, `heads`
+signs, `verify` passes the rows to a `Walk`, which returns the first error as a `Finding`.
 
-A chain alone shows a changed, lost or added row. It cannot show a cut tail, nor a suffix whose hashes were all
-computed again; a signed head, stored apart from the rows, can.
+The chain alone shows a changed, deleted or added row. It does not show that the last rows were deleted, or that they
+were replaced and all their hashes computed again. A signed head, stored separately from the rows, shows this.
 """
 
 import base64
@@ -19,9 +19,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 PLATFORM = "platform"
 """Chain of the rows that belong to no organisation."""
 GENESIS = "0" * 64
-"""Used as the hash before the first row."""
+"""The `previous_hash` of the first row."""
 _MOVED_MAX = 10_000
-"""How far the original position of a wrong row is searched, for a better message."""
+"""Largest distance at which the original position of a wrong row is searched, for a better message."""
 
 Kind = Literal["edited", "deleted", "reordered", "inserted", "truncated", "rewritten", "head forged", "head missing"]
 
@@ -40,7 +40,7 @@ class Row(NamedTuple):
     hash: str
     document: bytes
     project_id: str
-    """From here on `COPIED`."""
+    """The first column of `COPIED`."""
     actor_id: str
     action: str
     target: str
@@ -49,23 +49,23 @@ class Row(NamedTuple):
 
 
 Columns = tuple[Any, ...]
-"""A `Row` as the store returns it: the embedded store accepts any type in any column."""
+"""A `Row` as the store returns it. SQLite accepts any type in any column, so the types are not certain."""
 COPIED = Row._fields[5:]
-"""What is copied from a row's document into columns for searching. A changed copy hides a row, so it is checked."""
+"""Fields of a row's document that are copied into columns for searches. Checked too: a changed copy hides a row."""
 _COPIES = msgspec.json.Decoder(msgspec.defstruct("Copies", [(column, str) for column in COPIED], frozen=True))
 
 
 class Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The state of a chain at one moment, signed. One line of JSON in the heads file of the chain."""
+    """A signed statement of a chain's last row at one time. One line of JSON in the heads file of the chain."""
 
     chain: str
     position: int
     hash: str
     time: str
     number: int
-    """Heads of one file count up from 1."""
+    """Number of the head in its file, from 1."""
     previous: str
-    """SHA-256 of the line before, so that a head taken out of the file is missed."""
+    """SHA-256 of the line before, so that a deleted head is detected."""
     key: str
     """The public key, base64."""
     signature: str = ""
@@ -104,7 +104,7 @@ def check_head(head: Head, key: Ed25519PublicKey) -> Finding | None:
 
 
 def check_file(chain: str, lines: Sequence[bytes], key: Ed25519PublicKey) -> tuple[list[Head], list[Finding]]:
-    """The sound heads of one heads file, and the first thing that is wrong with the file."""
+    """Return the valid heads of one heads file, up to the first error, and that error as a finding."""
     heads: list[Head] = []
     previous = ""
     for number, line in enumerate(lines, 1):
@@ -133,7 +133,7 @@ def line_digest(line: bytes) -> str:
 
 @dataclass
 class Walk:
-    """Reads one chain from its first row on. It stops at the first thing that is wrong."""
+    """Checks one chain from its first row. It stops at the first error."""
 
     chain: str
     heads: Sequence[Head] = ()
@@ -141,7 +141,7 @@ class Walk:
     position: int = 0
     hash: str = GENESIS
     vouched: int = 0
-    """Position of the last signed head that the rows agree with."""
+    """Position of the last signed head that matches the rows."""
     finding: Finding | None = None
     _cursor: int = -1
     _cursor_before: int = -2
@@ -152,9 +152,9 @@ class Walk:
             self._at.setdefault(head.position, []).append(head)
 
     def feed(self, rows: Sequence[Columns]) -> None:
-        """Rows in the order of their positions, each with the columns of `Row`; call again with those that follow.
+        """Check the next rows. They are in the order of their positions, each with the columns of `Row`.
 
-        Plain tuples as a store gives them, and few steps each: this is what verifying a long chain spends its time on.
+        Works on plain tuples and does little per row, because this loop takes most of the time of a long verification.
         """
         for index, row in enumerate(rows):
             cursor, position, previous_hash, hash_, document, *_ = row
@@ -175,7 +175,7 @@ class Walk:
                     return
 
     def end(self) -> Finding | None:
-        """After the last row: whether heads count rows that are missing."""
+        """Call after the last row: a head with a higher position means that rows were deleted. Return the finding."""
         last = max(self._at, default=0)
         if self.finding is None and last > self.position:
             message = (
@@ -191,7 +191,7 @@ class Walk:
             self.vouched = position
             return None
         if following and following[0].previous_hash != self.hash:
-            return self._explain(*following)  # one row does not fit: that is more precise than the head
+            return self._explain(*following)  # the finding of one row is more precise
         message = (
             f"hashes are valid, but the signed head of {denying.time} differs: "
             f"rows between {self.vouched + 1} and {position} were replaced"
@@ -219,7 +219,7 @@ class Walk:
         return Finding("edited", row.position, "a column differs from the row's document")
 
     def _explain_link(self, row: Row, following: Sequence[Row]) -> Finding:
-        """The row names another hash before it than the row before it has."""
+        """Return the finding for a row whose `previous_hash` is not the hash of the row before it."""
         position = row.position
         if row.hash == digest(self.chain, position, self.hash, row.document):
             return Finding("edited", position, "the row's previous_hash is not the one it was written with")
@@ -232,12 +232,12 @@ class Walk:
             gone = following and self._written_at(following[0]) == following[0].position + written - position
             kind: Kind = "deleted" if gone else "reordered"
             return Finding(kind, position, f"the row at {position} was written at {written}")
-        # The row is where it was written, but after another row: any of those before it may have been replaced.
+        # The row is at its original position, but was written after a different row: rows before it were replaced.
         message = f"row {position} was written after another row: rows between {self.vouched + 1} and {position - 1} "
         return Finding("rewritten", self.vouched + 1, message + "were replaced and their hashes computed again")
 
     def _written_at(self, row: Row) -> int | None:
-        """The position with which the row's hash is valid: where it was when it was written."""
+        """Return the position at which the row was written, because its hash is valid only there; None if not found."""
         for distance in range(_MOVED_MAX):
             for candidate in (row.position + distance, row.position - distance):
                 if digest(self.chain, candidate, row.previous_hash, row.document) == row.hash:
@@ -246,7 +246,7 @@ class Walk:
 
 
 def _as_rows(rows: Sequence[Columns]) -> list[Row]:
-    """A position that is not a number counts as 0."""
+    """Return named rows. A position that is not a number becomes 0."""
     named = [Row(*row) for row in rows]
     return [row if type(row.position) is int else row._replace(position=0) for row in named]
 

@@ -1,4 +1,4 @@
-"""Events and audit rows with one correlation id in one project. `operations` adds operations and tasks."""
+"""Events and audit rows with one correlation id in one project. `operations` adds operations and members."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from gpuaas_platform.record import store, trail
 class Recorded:
     events: list[Event]
     audit: list[AuditRow] | None
-    """None: not requested."""
+    """None if audit rows were not requested."""
     truncated: list[str]
 
 

@@ -1,8 +1,8 @@
 """Follow one record of events by position, as a long poll or, through `watch`, as a stream.
 
 A record is named by its scope: a project, an organisation or the platform. Each has events of its own. After each read
-the position is compared with what retention has deleted, so that a follower never misses events unnoticed: it gets 410
-and the oldest position that is still there.
+the position is compared with the deleted events: a follower that would miss deleted events gets 410 and the oldest
+position that is still stored.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ EVERYTHING = Filters()
 
 
 async def poll(call: Call[Path, EventsQuery], _: NoBody) -> Events:
-    """Wait for events behind the caller's position."""
+    """Return the events after the caller's position; wait if there are none yet."""
     query, scope, filters = call.query, scope_of(call.owner), filters_of(call.query)
 
     async def look() -> Events:
@@ -45,22 +45,22 @@ def topic(scope: str) -> str:
 
 
 def scope_of(owned: Owned) -> str:
-    """The record of the events about this: the narrowest scope that it names."""
+    """Return the record to which events of this owner belong: the project, else the organisation or the platform."""
     return owned.project_id or owned.org_id or PLATFORM
 
 
 def filters_of(query: EventsQuery | StreamQuery) -> Filters:
-    """Only events of projects belong to an instance."""
+    """Return the filters of a query. Only queries of project events can filter by instance."""
     return Filters(getattr(query, "app_instance_id", ""), query.correlation_id)
 
 
 async def after(
     reader: db.Reader, scope: str, position: int, limit: int, filters: Filters = EVERYTHING
 ) -> tuple[Sequence[Event], int]:
-    """Return the events behind `position`, and the next position.
+    """Return the events after `position`, and the next position.
 
-    Cursors are in commit order, so no event can appear later at or below the newest cursor read before. If the filters
-    exclude everything, the position moves to that cursor, so a filter without matches never falls behind retention.
+    Cursors are in commit order, so after `newest` is read no event can appear at or below it. If the filters exclude
+    all events, the position moves to `newest`, so that a filter without matches does not fall behind retention.
     """
     newest = await store.newest_cursor(reader, scope)
     events = await store.events_after(reader, scope, position, limit, filters.app_instance_id, filters.correlation_id)
@@ -71,7 +71,7 @@ async def after(
 
 
 async def check(reader: db.Reader, scope: str, position: int, newest: int) -> None:
-    """Refuse a position behind which events were deleted. Called after the read, so that none is deleted in between."""
+    """Refuse a position after which events were deleted. Call it after the read: deletions after that do not matter."""
     forgotten_to = await store.forgotten_to(reader, scope)
     details = {"oldest": forgotten_to + 1, "newest": newest}
     if rules.is_forgotten(position, forgotten_to):

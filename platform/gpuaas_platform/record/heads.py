@@ -1,5 +1,5 @@
-"""Signed heads of the audit chains, kept outside the database: one file per chain, one line per head, only ever added
-to. `server` runs the signer as a loop and at shutdown; `audit_command` runs it on demand and reads the files.
+"""Signed heads of the audit chains, stored outside the database: one file per chain, one line per head, append-only.
+`server` runs the signer as a loop and at shutdown; `commands.audit` runs it on demand and reads the files.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ from gpuaas_platform.record import chain, trail
 log = structlog.get_logger()
 
 TOPIC = "audit-heads"
-"""Wakes the signer before its interval is over."""
+"""Topic that wakes the signer before its next interval."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _LOOK_MAX = 20_000
 _END_BYTES = 8192
 
 
 class Signer:
-    """Keeps the cursor up to which it has read, so that each round reads only newer rows."""
+    """Signs heads. It stores the last cursor that it has read, so that each sweep reads only newer rows."""
 
     def __init__(self, reader: db.Reader, folder: Path, key: Ed25519PrivateKey, now: clock.Clock) -> None:
         self._reader, self._folder, self._key, self._now = reader, folder, key, now
@@ -36,7 +36,7 @@ class Signer:
         self._running = asyncio.Lock()
 
     async def sweep(self) -> None:
-        """Sign every chain that has moved since its last head."""
+        """Sign a new head for every chain that has new rows since its last head."""
         async with self._running:
             newest = await trail.newest(self._reader)
             names = await self._moved(newest)
@@ -55,7 +55,7 @@ class Signer:
         return sorted(names)
 
     async def _tip(self, name: str, last: chain.Head | None) -> chain.Head | None:
-        """The next head, to be numbered and signed. None when there is nothing new, or nothing that may be signed."""
+        """Return the next head, without number and signature; None if there is no new row or `last` does not match."""
         position, hash_ = await trail.tip(self._reader, name)
         if last is not None and await trail.hash_at(self._reader, name, last.position) != last.hash:
             log.error(
@@ -83,7 +83,7 @@ def names(folder: Path) -> list[str]:
 
 
 def lines(folder: Path, name: str) -> list[bytes]:
-    """Complete lines only: a line that a power cut left incomplete was never a head."""
+    """Return the complete lines. A line that a power failure left incomplete does not count as a head."""
     path = path_of(folder, name)
     return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
 
@@ -97,7 +97,7 @@ def last_line(folder: Path, name: str) -> bytes | None:
 
 
 def _end(file: BinaryIO) -> tuple[bytes | None, int]:
-    """The last whole line, and where it ends. Heads are short, so the end of the file is enough, however long it is."""
+    """Return the last complete line and its end position. Heads are short, so only the end of the file is read."""
     size = file.seek(0, os.SEEK_END)
     start = file.seek(max(0, size - _END_BYTES))
     whole, newline, _ = file.read(_END_BYTES).rpartition(b"\n")
@@ -107,7 +107,7 @@ def _end(file: BinaryIO) -> tuple[bytes | None, int]:
 
 
 def _last_heads(folder: Path, names: Sequence[str]) -> dict[str, chain.Head | None]:
-    """A chain whose file is damaged at its end is left out: it gets no new head until an operator repaired it."""
+    """Return the last head of each chain. A chain with a damaged file is left out: no new head until it is repaired."""
     heads: dict[str, chain.Head | None] = {}
     for name in names:
         try:
@@ -152,7 +152,7 @@ def _append_one(path: Path, key: Ed25519PrivateKey, tip: chain.Head) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[int]:
-    """The server and the command may sign at the same moment."""
+    """Lock the folder: the server and `gpuaas-platform audit head` may sign a head at the same time."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -162,7 +162,7 @@ def _locked(folder: Path) -> Iterator[int]:
 
 
 def _belongs_to_parent(path: Path) -> None:
-    """Root may run the command; the server, which runs as another user, must still be able to write."""
+    """Give the file the owner of its folder: if root runs the command, the server must still be able to write."""
     if os.geteuid() == 0:
         owner = path.parent.stat()
         os.chown(path, owner.st_uid, owner.st_gid)

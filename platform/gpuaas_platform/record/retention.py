@@ -1,4 +1,4 @@
-"""How long events are kept. For each record the highest deleted cursor is stored: a follower's position is compared
+"""Delete old events. The highest deleted cursor of each record is stored, because positions of followers are compared
 with it."""
 
 from gpuaas_platform.kit import clock, db
@@ -11,11 +11,11 @@ async def _is_old(reader: db.Reader, before: int) -> bool:
 
 
 async def _forget(tx: db.Tx, before: int, limit: int) -> None:
-    """Delete from the oldest on, and stop at the first event that is kept: what is left is always the newest part."""
+    """Delete events, oldest first, up to the first one that is kept, so that the kept events have no gaps."""
     old = await store.oldest_events(tx, clock.moment(before), limit)
     if not old:
         return
-    for scope, cursor in dict(old).items():  # in the order of cursors, so the highest of each scope
+    for scope, cursor in dict(old).items():  # ordered by cursor, so the dict has the highest of each scope
         await store.set_forgotten_to(tx, scope, cursor)
     await store.delete_events_to(tx, old[-1][1])
 

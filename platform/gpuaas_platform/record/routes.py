@@ -1,4 +1,4 @@
-"""Follow events, read the audit trail."""
+"""HTTP routes of events and of the audit trail."""
 
 from gpuaas_contract import audit, events
 

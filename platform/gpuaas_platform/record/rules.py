@@ -2,5 +2,5 @@
 
 
 def is_forgotten(after: int, forgotten_to: int) -> bool:
-    """Whether events behind `after` were deleted. 0 asks for all that are kept, so it is always valid."""
+    """Return whether events after this position were deleted. 0 requests all stored events, so it is always valid."""
     return 0 < after < forgotten_to

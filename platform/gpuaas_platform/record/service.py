@@ -1,4 +1,4 @@
-"""Write events and audit rows in the transaction of the change they describe. Every domain and the edge call it."""
+"""Write events and audit rows in the transaction of the change they describe. Called by every domain and the edge."""
 
 from collections.abc import Mapping
 
@@ -26,7 +26,7 @@ async def emit(
     app_instance_id: str = "",
     correlation_id: str = "",
 ) -> None:
-    """`correlation_id` is given where the change belongs to an older request than the one being served."""
+    """Write an event. `correlation_id` is set if the change belongs to an earlier request than the current one."""
     expected, scope = event_types.TYPES[kind], follow.scope_of(of)
     level = "project" if of.project_id else "org" if of.org_id else "platform"
     if type(payload) is not expected.payload:
@@ -59,7 +59,7 @@ async def audit(
     result: str = "success",
     details: Mapping[str, object] | None = None,
 ) -> None:
-    """Append to the chain of the organisation, in the transaction of the change: no row, no change."""
+    """Append an audit row to the organisation's chain, in the transaction of the change: no change without its row."""
     entry = AuditEntry(
         audit_id=ids.new("aud"),
         occurred_at=origin.now,
@@ -80,12 +80,12 @@ async def audit(
 
 
 def _emergency(origin: Origin) -> dict[str, str]:
-    """The reason of break-glass access, for every act of a caller who has it."""
+    """Return the reason of the caller's break-glass access, which every audit row of this caller contains."""
     taken = next((binding for binding in origin.caller.bindings if binding.role == BREAK_GLASS), None)
     return {BREAK_GLASS: taken.reason} if taken else {}
 
 
 def _readable(text: str) -> str:
-    """Callers choose names and parts of paths: control characters are replaced and the length is bounded."""
+    """Replace control characters and limit the length, because callers choose names and parts of paths."""
     text = text[:_TEXT_MAX]
     return text if text.isprintable() else "".join(letter if letter.isprintable() else "\ufffd" for letter in text)

@@ -1,4 +1,4 @@
-"""SQL of events and of how far retention has deleted them; audit rows are in `trail`."""
+"""SQL of events and of their highest deleted cursor; audit rows are in `trail`."""
 
 import datetime
 import itertools
@@ -34,7 +34,7 @@ def _event(row: db.Row) -> Event:
 
 
 async def newest_cursor(reader: db.Reader, scope: str) -> int:
-    """The cursor of the newest event, deleted or not."""
+    """Return the cursor of the newest event, even if it was deleted."""
     sql = """SELECT max(cursor) FROM events WHERE scope = $1
              UNION ALL SELECT forgotten_to FROM event_horizons WHERE scope = $1"""
     rows = await reader.all(sql, scope)
@@ -47,7 +47,7 @@ async def newest_cursor_anywhere(reader: db.Reader) -> int:
 
 
 async def forgotten_to(reader: db.Reader, scope: str) -> int:
-    """The highest cursor of this record that retention has deleted."""
+    """Return the highest cursor of this record that retention has deleted."""
     row = await reader.one("SELECT forgotten_to FROM event_horizons WHERE scope = $1", scope)
     return int(row[0]) if row is not None else 0
 
@@ -59,7 +59,7 @@ async def set_forgotten_to(tx: db.Tx, scope: str, cursor: int) -> None:
 
 
 async def oldest_events(reader: db.Reader, before: datetime.datetime, limit: int) -> list[tuple[str, int]]:
-    """Scope and cursor of the oldest events, up to the first that did not happen before `before`."""
+    """Return scope and cursor of the oldest events, up to the first that is not older than `before`."""
     rows = await reader.all("SELECT cursor, scope, document FROM events ORDER BY cursor LIMIT $1", limit)
     old = itertools.takewhile(lambda row: _EVENT.decode(row[2]).occurred_at < before, rows)
     return [(row[1], row[0]) for row in old]

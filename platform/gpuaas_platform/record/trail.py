@@ -10,7 +10,7 @@ from gpuaas_platform.kit import clock, db, paging, tables
 from gpuaas_platform.record import chain
 
 LOOK_MAX = 5_000
-"""How many rows one page reads at most, with any filters: the cost of a page is bounded."""
+"""Largest number of rows that one page reads, with any filters, to limit the cost of a page."""
 
 _PAGES = "audit"
 _ROW = msgspec.json.Decoder(AuditRow)
@@ -25,7 +25,7 @@ _APPEND = f"""INSERT INTO audit (chain, position, previous_hash, hash, occurred_
 
 
 async def append(tx: db.Tx, entry: AuditEntry) -> None:
-    """Writers run one after another, so the end of the chain cannot change between the read and the insert."""
+    """Append a row. Write transactions run one at a time, so the chain cannot grow between the read and the insert."""
     name = chain.name_of(entry.org_id)
     last, previous_hash = await tip(tx, name)
     position, document = last + 1, msgspec.json.encode(entry)
@@ -50,7 +50,7 @@ async def newest(reader: db.Reader) -> int:
 
 
 async def all_chains(reader: db.Reader) -> list[str]:
-    """Read one index entry per chain, however long the chains are."""
+    """Return the names of all chains. Reads one index entry per chain, so the length of chains does not matter."""
     chains: list[str] = []
     while True:
         row = await reader.one("SELECT min(chain) FROM audit WHERE chain > $1", chains[-1] if chains else "")
@@ -65,7 +65,7 @@ async def chains_between(reader: db.Reader, after: int, until: int) -> list[str]
 
 
 async def list_rows(reader: db.Reader, call: Call[Path, AuditQuery]) -> Page[AuditRow]:
-    """The rows of a project, of an organisation's chain, or of the whole platform."""
+    """Return the rows of a project, of an organisation's chain, or of the whole platform."""
     if isinstance(call.path, ProjectPath):
         return await search(reader, {"project_id": call.path.project_id}, call.query)
     if isinstance(call.path, OrgPath):
@@ -76,14 +76,14 @@ async def list_rows(reader: db.Reader, call: Call[Path, AuditQuery]) -> Page[Aud
 async def search(reader: db.Reader, scope: dict[str, str], query: AuditQuery) -> Page[AuditRow]:
     """Return one page, oldest first. It can be empty although more pages follow: each reads `LOOK_MAX` rows at most.
 
-    `scope` holds what every row must have: {"project_id": …}, {"chain": …}, or nothing for the whole platform."""
+    `scope` has the column that every row must match: {"project_id": …}, {"chain": …}, or {} for the whole platform."""
     limit, start = query.page_size, max(query.after, _position(query))
     rest = scope | {name: value for name in (*INDEXED, "result") if (value := getattr(query, name))}
     driving = {name: rest.pop(name) for name in [name for name in (*INDEXED, *scope) if name in rest][:1]}
     after, until = await _bounds(reader, query, start)
     look = LOOK_MAX if rest or query.since or query.until else limit
     clauses = ["cursor > $1", "cursor <= $2", *(f"{name} = $3" for name in driving)]
-    # The rows that this page reads, through one index. The limit is inside, the other filters are applied outside.
+    # The rows that this page reads, through one index. It has the limit; the other filters are applied to its result.
     window = f"SELECT * FROM audit WHERE {' AND '.join(clauses)} ORDER BY cursor LIMIT {look}"  # noqa: S608 - ours
     values = [after, until, *driving.values()]
     extent = f"SELECT coalesce(max(cursor), 0), count(*) FROM ({window}) AS looked"  # noqa: S608
@@ -121,11 +121,11 @@ async def _rows(
 
 
 async def _bounds(reader: db.Reader, query: AuditQuery, start: int) -> tuple[int, int]:
-    """The cursors that enclose all rows of the wanted time. The upper one is read first, so that a row added later is
-    on the next page.
+    """Return the lower and upper cursor of all rows in the requested time range. The upper one is read first, so that a
+    row added later is on the next page.
 
-    Times follow the clock and cursors the commits, and they disagree where the clock was set back. So many rows around
-    the moment are read.
+    Rows are ordered by commit, not by time: the orders differ if the clock was set back. So `LOOK_MAX` rows around
+    each limit of the range are read.
     """
     after, until = start, await newest(reader)
     if query.since is not None and after == 0:

@@ -1,4 +1,4 @@
-"""Read audit rows and heads, read-only and beside a running server, and let `chain` judge them. `audit_command` prints.
+"""Read audit rows and heads, also beside a running server; check them with `chain`. `commands.audit` prints the result.
 
 Heads are read before rows: a chain only grows, so every row that a head counts must exist afterwards.
 """
@@ -19,11 +19,11 @@ from gpuaas_platform.record import chain, heads
 BATCH = 5_000
 _CACHE_KIB = 65_536
 HEAD_DUE_S = 300
-"""A chain whose first row is older than this must have a head; the signer runs five times as often."""
+"""A chain whose first row is older than this must have a head. The signer runs five times in this period."""
 
 _COPIED = ", ".join(chain.COPIED)
 Progress = Callable[[str, int], None]
-"""Called after every batch with the chain and how many of its rows are checked."""
+"""Called after every batch with the chain's name and the number of checked rows."""
 
 
 @dataclass(frozen=True)
@@ -32,26 +32,26 @@ class Verdict:
     count: int
     last_position: int
     signed_position: int
-    """The last position a sound head vouches for."""
+    """Position of the last valid head that matches the rows."""
     findings: tuple[chain.Finding, ...]
-    """In the order of their positions."""
+    """Ordered by position."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What rows are compared with."""
+    """The heads and the key that rows are compared with."""
 
     folder: Path
-    """Where the platform keeps its own heads."""
+    """Folder of the platform's own heads files."""
     key: Ed25519PublicKey
     elsewhere: Sequence[chain.Head] = ()
-    """Heads that were kept somewhere else."""
+    """Copies of heads that were stored outside the platform."""
 
 
 async def verify(
     source: "Source", evidence: Evidence, now: datetime.datetime, only: str = "", progress: Progress = lambda *_: None
 ) -> list[Verdict]:
-    """Every chain there are rows or heads of, or one of them."""
+    """Verify the chain `only`, or every chain that has rows or heads."""
     signed = {*heads.names(evidence.folder), *(head.chain for head in evidence.elsewhere)}
     known = [only] if only else sorted({*await source.chains(), *signed})
     return [await _verify_one(source, evidence, now, name, progress) for name in known]
@@ -63,7 +63,7 @@ async def _verify_one(
     sound, findings = chain.check_file(name, heads.lines(evidence.folder, name), evidence.key)
     kept = [head for head in evidence.elsewhere if head.chain == name]
     findings += [finding for head in kept if (finding := chain.check_head(head, evidence.key)) is not None]
-    # A head kept elsewhere is trusted for where it was kept, so its hash counts even if the key here was replaced.
+    # A head stored elsewhere is trusted because of its place, so its hash counts even if the local key was replaced.
     walk = chain.Walk(name, [*sound, *kept])
     async with contextlib.aclosing(source.batches(name)) as batches:
         async for rows in batches:
@@ -87,7 +87,7 @@ async def _is_due(source: "Source", name: str, now: datetime.datetime) -> bool:
 
 @contextlib.asynccontextmanager
 async def open_source(data_dir: Path, database_url: str) -> "AsyncIterator[Source]":
-    """Open read-only; raises OSError, sqlite3.Error or asyncpg.PostgresError when there is no database."""
+    """Open the database read-only; raise OSError, sqlite3.Error or asyncpg.PostgresError if there is none."""
     if database_url:
         connection = await asyncpg.connect(database_url, server_settings={"default_transaction_read_only": "on"})
         try:
@@ -104,7 +104,7 @@ async def open_source(data_dir: Path, database_url: str) -> "AsyncIterator[Sourc
 
 
 class SqliteSource:
-    """The document is read as bytes: the stored bytes are hashed, valid text or not."""
+    """Reads the document as bytes, because the hash is of the stored bytes, which may be invalid text."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -115,13 +115,13 @@ class SqliteSource:
         return [str(row[0]) for row in rows]
 
     async def first_at(self, name: str) -> int | None:
-        """When the first row was written, in microseconds."""
+        """Return the time of the first row, in microseconds; None without rows."""
         sql = "SELECT occurred_at FROM audit WHERE chain = ? ORDER BY position LIMIT 1"
         row = self._connection.execute(sql, (name,)).fetchone()
         return row[0] if row is not None and isinstance(row[0], int) else None
 
     async def batches(self, name: str) -> AsyncGenerator[list[chain.Columns], None]:
-        """The rows of a chain in the order of their positions, with the columns of `chain.Row`."""
+        """Yield the rows of a chain in the order of their positions, with the columns of `chain.Row`."""
         sql = f"""SELECT cursor, position, previous_hash, hash, coalesce(CAST(document AS BLOB), x''), {_COPIED}
                   FROM audit WHERE chain = ? ORDER BY position, cursor LIMIT -1 OFFSET ?"""  # noqa: S608 - ours
         done = 0
@@ -132,7 +132,7 @@ class SqliteSource:
             except sqlite3.OperationalError:
                 if self._connection.text_factory is _forgiving:
                     raise
-                # A column is not valid text. It is read with a mark in its place, so that the walk can name the row.
+                # A column is not valid text. Read it with replacement characters, so that the walk can report the row.
                 self._connection.text_factory = _forgiving
                 cursor = self._connection.execute(sql, (name, done))
                 continue

@@ -1,6 +1,6 @@
-"""One stream of server-sent events: a position in one record, and the tail that all streams of the record share.
+"""One stream of server-sent events: its position in one record, and the tail that all streams of the record share.
 
-It is opened before the first byte is sent; `edge.streams` then reads bytes from it until one side ends the stream.
+A watch is opened before the first byte is sent; `edge.streams` reads bytes from it until one side ends the stream.
 """
 
 import time
@@ -34,7 +34,7 @@ class Record:
         return await store.newest_cursor(self._reader, self._scope)
 
     async def after(self, cursor: int, limit: int) -> list[tail.Frame]:
-        """All events, without the filters: the tail is shared."""
+        """Return all events without filters, because streams with other filters share the tail."""
         events, _ = await follow.after(self._reader, self._scope, cursor, limit)
         return [_frame(event) for event in events]
 
@@ -44,28 +44,28 @@ class Record:
 
 
 class Watch:
-    """Small on purpose: there are thousands of them, and most are idle."""
+    """One stream. The object is small, because there are thousands of streams and most are idle."""
 
     __slots__ = ("_bookmark_after_s", "_ended", "_filters", "_position", "_record", "_sent_at", "_tail", "_tails")
 
     def __init__(self, tails: tail.Tails, record: Record, after: int, silence_s_max: float) -> None:
         self._tails, self._record, self._position = tails, record, after
         self._filters = None if record.filters == follow.EVERYTHING else record.filters
-        # Checked on every tick, which is a third of the longest silence, so a bookmark is sent in time.
+        # Checked on every tick. A tick is a third of the longest silence, so a bookmark is always sent in time.
         self._bookmark_after_s = silence_s_max * 2 / 3
         self._sent_at = time.monotonic()
         self._ended = False
         self._tail = tails.join(record.topic, record)
 
     async def next(self) -> bytes:
-        """Return events behind the position, or a bookmark after a silence; nothing when the stream is over."""
+        """Return the events after the position, or a bookmark after a silence; empty if the stream has ended."""
         while True:
             changed = self._tail.changed()
             data = await self._new()
             if self._ended or self._tail.ended:
                 return b""
             if not data and time.monotonic() - self._sent_at >= self._bookmark_after_s:
-                # The position to resume from; it also shows that the connection is alive.
+                # A bookmark has the position from which to resume, and shows that the connection works.
                 data = b"id: %d\nevent: bookmark\ndata: {}\n\n" % self._position
             if data:
                 self._sent_at = time.monotonic()
@@ -92,7 +92,7 @@ class Watch:
         try:
             frames, self._position = await self._record.wanted_after(self._position)
         except (errors.CursorExpired, db.Unavailable):
-            # Slower than retention, or the store does not answer: the client reconnects and gets the error.
+            # Unread events were deleted, or the store does not answer: the client reconnects and gets the error.
             self._ended = True
             return b""
         return b"".join([frame.data for frame in frames])

@@ -1,1 +1,1 @@
-"""What instances consumed, as their apps report it: kept record by record and summed by the day."""
+"""Usage records that apps report for their instances, and daily totals of them."""

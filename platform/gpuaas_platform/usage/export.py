@@ -1,4 +1,4 @@
-"""Usage as CSV, one page of records at a time: an export of years needs no more memory than one of an hour."""
+"""Export usage records as CSV, page by page, so that memory does not depend on the length of the export."""
 
 import csv
 import io
@@ -15,7 +15,7 @@ from gpuaas_platform.usage import store
 COLUMNS = UsageRecord.__struct_fields__
 _PAGE = 500
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""A cell that starts with one of these is run by a spreadsheet as a formula."""
+"""A spreadsheet runs a cell that starts with one of these as a formula."""
 
 
 async def open_export(call: Call[ProjectPath, UsageQuery]) -> "Export":
@@ -23,7 +23,7 @@ async def open_export(call: Call[ProjectPath, UsageQuery]) -> "Export":
 
 
 class Export:
-    """A source for the edge. If it stops early it breaks the connection, so that a part is not taken for the whole."""
+    """A byte source for the edge. An early stop breaks the connection, so that a part does not look like the whole."""
 
     def __init__(self, reader: db.Reader, project_id: str, query: UsageQuery) -> None:
         self._reader, self._project_id, self._query = reader, project_id, query

@@ -1,4 +1,4 @@
-"""Usage over HTTP."""
+"""HTTP routes of usage."""
 
 from gpuaas_contract import usage
 

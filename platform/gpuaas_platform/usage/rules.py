@@ -1,4 +1,4 @@
-"""Pure: whether a record is valid or a repeat, and what it adds to which day. Totals are exact."""
+"""Pure: check usage records, find repeated ones, and add records to daily totals. Totals are exact."""
 
 import datetime
 from collections.abc import Collection, Mapping, Sequence
@@ -16,7 +16,7 @@ _SUMMARY_DAYS = 30
 
 
 class Group(NamedTuple):
-    """Records that are summed together, within one instance."""
+    """Key of a daily total within one instance."""
 
     day: str
     meter: str
@@ -26,7 +26,7 @@ class Group(NamedTuple):
 @dataclass(frozen=True)
 class Total:
     quantity: int = 0
-    """In billionths: whole numbers add up exactly on every engine."""
+    """In billionths, because sums of integers are exact on every engine."""
     records: int = 0
 
 
@@ -51,7 +51,7 @@ def check(records: Sequence[ReportedUsage], member_ids: Collection[str], now: da
 
 
 def sort(records: Sequence[ReportedUsage], present: Mapping[str, UsageRecord]) -> Sorted:
-    """Compare with stored records, and within one report with earlier ones: the first with an id counts."""
+    """Sort records into new, repeated and conflicting ones. The first record with an id counts, stored or reported."""
     known = {record_id: _content(record) for record_id, record in present.items()}
     new, repeated, conflicting = [], 0, []
     for record in records:
@@ -71,7 +71,7 @@ def group_of(record: ReportedUsage) -> Group:
 
 
 def totals(records: Sequence[ReportedUsage], present: Mapping[Group, Total]) -> dict[Group, Total]:
-    """The new totals of every group the records touch."""
+    """Return the new total of every group that the records belong to."""
     sums: dict[Group, Total] = {}
     for record in records:
         group = group_of(record)
@@ -93,7 +93,7 @@ def shown(quantity: int) -> str:
 def days(
     since: datetime.date | None, until: datetime.date | None, today: datetime.date
 ) -> tuple[datetime.date, datetime.date]:
-    """The first day and the day after the last one."""
+    """Return the first day of a summary and the day after its last one."""
     until = until or today + datetime.timedelta(days=1)
     since = since or datetime.date.fromordinal(max(1, until.toordinal() - _SUMMARY_DAYS))
     if (until - since).days > SUMMARY_DAYS_MAX:
@@ -105,7 +105,7 @@ def days(
 
 
 def _content(record: ReportedUsage | UsageRecord) -> dict[str, object]:
-    """What the reporter gave, with the quantity as a number: 1 and 1.0 are the same."""
+    """Return the reported fields, with the quantity as a number, so that 1 and 1.0 are equal."""
     given = {name: getattr(record, name) for name in ReportedUsage.__struct_fields__}
     return {**given, "quantity": billionths(record.quantity)}
 

@@ -23,7 +23,7 @@ _GROUP_PARTS = 4
 
 
 async def report(tx: db.Tx, call: Call[InstancePath], body: ReportUsage) -> UsageReceipt:
-    """Writers run one after another, so the totals read here have not changed when the new ones are written."""
+    """Store a report and update totals. Write transactions run one at a time, so no other report changes the totals."""
     instance = await instances.named(tx, call)
     request_rules.check_operator(instance.operator_service_account_id, call.caller.actor_id)
     named = {record.member_id for record in body.records if record.member_id}

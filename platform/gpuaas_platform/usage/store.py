@@ -1,4 +1,4 @@
-"""SQL of usage records and of their daily totals."""
+"""SQL of usage records and daily totals."""
 
 import datetime
 import functools
@@ -19,10 +19,10 @@ _DAY_COLUMNS = ("project_id", "day", "instance_id", "meter", "unit", "app_slug",
 _SHOWN_DAY = _DAY_COLUMNS[1:]
 _LATEST = 2**63 - 1
 _CHUNK = 50
-"""Rows per statement: with one a report needs a thousand round trips, with all the statement is slow to prepare."""
+"""Rows per statement. One would need a thousand round trips per report; all of them would be slow to prepare."""
 Item = TypeVar("Item")
 Position = tuple[int, str]
-"""Of a record in lists: ordered by its start, then by its id."""
+"""Position of a record in lists: its start and its id, in this order."""
 START: Position = (-(2**63), "")
 
 
@@ -67,9 +67,9 @@ async def put_totals(tx: db.Tx, instance: Instance, totals_by_group: Mapping[Gro
 async def records_after(
     reader: db.Reader, project_id: str, query: UsageQuery, after: Position, limit: int
 ) -> list[UsageRecord]:
-    """In order of their start. Each combination of filters has one index in this order.
+    """Return records in the order of their start. Each combination of filters has one index in this order.
 
-    The position is a range of one column and a filter for ties: with a pair SQLite would use another index."""
+    The position is a range of one column and a filter for ties: for a row value, SQLite would use another index."""
     where, values = _filters(project_id, query.instance_id, query.meter)
     since = clock.micros(query.since) if query.since else START[0]
     until = clock.micros(query.until) if query.until else _LATEST
