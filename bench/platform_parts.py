@@ -61,7 +61,10 @@ def _step_rows(operation: Operation) -> list[Sequence[Any]]:
     ]
 
 
-INSTANCE_ROWS = (_document_rows(INSTANCES),)
+INSTANCE_ROWS = (
+    _document_rows(INSTANCES),
+    Rows(INSTANCES.second, ("document", INSTANCES.key), lambda instance: [INSTANCES.second_values(instance)]),
+)
 MEMBER_ROWS = (_document_rows(MEMBERS),)
 OPERATION_ROWS = (
     Rows("operations", operation_store.OPERATION_COLUMNS, lambda operation: [operation_store.operation_row(operation)]),

@@ -82,31 +82,35 @@ class SplitTable(Table[Document]):
         **columns: Callable[[Document], object],
     ) -> None:
         super().__init__(name, kind, key, **columns)
-        self._second, self._second_fields = second, second_fields
+        self.second, self._second_fields = second, second_fields
         self._first_fields = tuple(field for field in kind.__struct_fields__ if field not in second_fields)
-        self._from = f"{name} JOIN {self._second} USING ({key})"
+        self._from = f"{name} JOIN {self.second} USING ({key})"
         first_half = f"substr({name}.document, 1, length({name}.document) - 1)"
-        self._document = f"{first_half} || ',' || substr({self._second}.document, 2)"
+        self._document = f"{first_half} || ',' || substr({self.second}.document, 2)"
 
     async def insert(self, tx: db.Tx, document: Document) -> None:
         await super().insert(tx, document)
-        sql = f"INSERT INTO {self._second} (document, {self.key}) VALUES ($1, $2)"  # noqa: S608
-        await tx.run(sql, _fields(document, self._second_fields), getattr(document, self.key))
+        sql = f"INSERT INTO {self.second} (document, {self.key}) VALUES ($1, $2)"  # noqa: S608
+        await tx.run(sql, *self.second_values(document))
 
     async def change(self, tx: db.Tx, before: Document, after: Document) -> None:
         """Save `after` in place of `before`, the document as it was read in this transaction."""
         await super().save(tx, after)
         # Compare by identity: a copied struct shares its unchanged values; `==` would miss a change from 1 to True.
         if any(getattr(before, field) is not getattr(after, field) for field in self._second_fields):
-            sql = f"UPDATE {self._second} SET document = $1 WHERE {self.key} = $2"  # noqa: S608
-            await tx.run(sql, _fields(after, self._second_fields), getattr(after, self.key))
+            sql = f"UPDATE {self.second} SET document = $1 WHERE {self.key} = $2"  # noqa: S608
+            await tx.run(sql, *self.second_values(after))
 
     async def save(self, tx: db.Tx, document: Document) -> None:
         raise TypeError(f"{self.name} is saved by `change`, which compares with the document before")
 
     async def delete(self, tx: db.Tx, key: str) -> None:
         await super().delete(tx, key)
-        await tx.run(f"DELETE FROM {self._second} WHERE {self.key} = $1", key)  # noqa: S608
+        await tx.run(f"DELETE FROM {self.second} WHERE {self.key} = $1", key)  # noqa: S608
+
+    def second_values(self, document: Document) -> list[object]:
+        """Return the document and the key of the row in the second table."""
+        return [_fields(document, self._second_fields), getattr(document, self.key)]
 
     def _encoded(self, document: Document) -> str:
         return _fields(document, self._first_fields)
