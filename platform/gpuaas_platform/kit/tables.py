@@ -20,7 +20,7 @@ class Table(Generic[Document]):
         self.name, self.key = name, key
         self._columns = columns
         self._decoder = msgspec.json.Decoder(kind)
-        self._from, self._document = name, "document"
+        self._document = "document"
         self.names = names = [key, *columns, "document"]
         changes = ", ".join(f"{column} = ${position}" for position, column in enumerate(names[1:], 2))
         self._insert_sql = f"INSERT INTO {name} ({', '.join(names)}) VALUES ({db.marks(len(names))})"  # noqa: S608 - names are ours
@@ -35,7 +35,7 @@ class Table(Generic[Document]):
             raise LookupError(f"{self.name}: nothing to save under {getattr(document, self.key)}")
 
     async def get(self, reader: db.Reader, key: str) -> Document | None:
-        row = await reader.one(f"SELECT {self._document} FROM {self._from} WHERE {self.key} = $1", key)  # noqa: S608
+        row = await reader.one(f"SELECT {self._document} FROM {self.name} WHERE {self.key} = $1", key)  # noqa: S608
         return self._decoder.decode(row[0]) if row is not None else None
 
     async def find(self, reader: db.Reader, where: str, *values: object) -> list[Document]:
@@ -44,7 +44,7 @@ class Table(Generic[Document]):
 
     async def find_encoded(self, reader: db.Reader, where: str, *values: object) -> list[str]:
         """Return the same documents as `find`, as JSON text, not decoded."""
-        sql = f"SELECT {self._document} FROM {self._from} WHERE {where}"  # noqa: S608
+        sql = f"SELECT {self._document} FROM {self.name} WHERE {where}"  # noqa: S608
         return [row[0] for row in await reader.all(sql, *values)]
 
     async def keys(self, reader: db.Reader, where: str, *values: object) -> list[str]:
@@ -84,9 +84,9 @@ class SplitTable(Table[Document]):
         super().__init__(name, kind, key, **columns)
         self.second, self._second_fields = second, second_fields
         self._first_fields = tuple(field for field in kind.__struct_fields__ if field not in second_fields)
-        self._from = f"{name} JOIN {self.second} USING ({key})"
-        first_half = f"substr({name}.document, 1, length({name}.document) - 1)"
-        self._document = f"{first_half} || ',' || substr({self.second}.document, 2)"
+        # A subquery, not a join: for a page, PostgreSQL would read the second table from its first row.
+        second_half = f"SELECT substr(second.document, 2) FROM {second} AS second WHERE second.{key} = {name}.{key}"  # noqa: S608
+        self._document = f"substr(document, 1, length(document) - 1) || ',' || ({second_half})"
 
     async def insert(self, tx: db.Tx, document: Document) -> None:
         await super().insert(tx, document)
