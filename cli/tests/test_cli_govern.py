@@ -85,6 +85,31 @@ def test_a_new_password_comes_from_stdin_and_counts(cli: Cli, ada: dict[str, Any
     assert "The password is empty" in cli("user", "set-password", "ada", given="\n", expect=64).err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("org", "create", "Bad Name!!"),
+        ("node", "token", ""),
+        ("custody", "unseal"),
+        ("audit", "list", "--since", "99999999d"),
+        ("get", "node", "\udcff"),
+    ],
+)
+def test_a_value_that_breaks_a_rule_of_its_field_is_a_usage_error(cli: Cli, words: tuple[str, ...]) -> None:
+    ended = cli(*words, expect=64, given="\n")
+    assert ended.err.startswith("ERROR: A value is not accepted: ")
+    assert "Traceback" not in ended.err
+
+
+def test_a_list_of_no_rows_has_no_next_row(cli: Cli) -> None:
+    assert "There may be more" not in cli("audit", "list", "--limit", "0").err
+
+
+def test_a_token_that_was_pasted_over_two_lines_is_used_without_the_break(cli: Cli) -> None:
+    ended = cli("whoami", expect=3, GPUAAS_TOKEN="gpuaas_\ntoken")
+    assert "gpuaas_" not in ended.err
+
+
 def test_can_i_answers_with_its_exit_code(cli: Cli) -> None:
     assert cli("can-i", "apps.instance.create").out == "yes\n"
     refused = cli("can-i", "apps.operation.execute", expect=1)

@@ -86,7 +86,7 @@ def resolve(flags: Flags, environ: Mapping[str, str], config: Config) -> Target:
     return Target(
         context=name if same_server else "",
         server=server or kept.server,
-        token=environ.get("GPUAAS_TOKEN", "") or kept.token,
+        token="".join(environ.get("GPUAAS_TOKEN", "").split()) or kept.token,
         project=flags.project or environ.get("GPUAAS_PROJECT", "") or kept.project_id,
         ca_file=flags.ca_file or kept.ca_file,
     )

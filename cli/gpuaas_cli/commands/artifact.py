@@ -127,11 +127,9 @@ def _token(call: Call) -> str:
 def _verified(call: Call, artifact: Artifact) -> int:
     if artifact.trust == "verified" or call.dry_run:
         return failures.OK
-    raise failures.Failure(
-        f"{artifact.name} is not verified: {artifact.trust_message or artifact.trust}",
-        fix=f"gpuaas artifact list{_flag(artifact)} -o yaml",
-        code=artifact.trust_code or artifact.trust,
-    )
+    message = f"{artifact.name} is not verified: {artifact.trust_message or artifact.trust}"
+    fix, code = f"gpuaas artifact list{_flag(artifact)} -o yaml", artifact.trust_code or artifact.trust
+    raise failures.Failure(message, fix, code=code)
 
 
 def _promote(artifact: Artifact) -> str:

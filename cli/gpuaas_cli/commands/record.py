@@ -104,7 +104,7 @@ async def _list(call: Call) -> tuple[list[AuditRow], bool]:
 def _audit_show(call: Call, result: tuple[list[AuditRow], bool]) -> None:
     rows, more = result
     call.show(rows)
-    if more:
+    if more and rows:
         output.talk(f"There may be more: the same with --after {rows[-1].cursor}")
 
 

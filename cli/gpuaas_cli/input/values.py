@@ -63,9 +63,8 @@ def moment(text: str, option: str, now: datetime.datetime | None = None) -> date
     try:
         result = datetime.datetime.fromisoformat(text)
     except ValueError as error:
-        raise failures.usage(
-            f"{option} takes a moment or how long ago, not {text!r}", f"{option} 2h, or {option} 2030-01-31T08:00:00Z"
-        ) from error
+        fix = f"{option} 2h, or {option} 2030-01-31T08:00:00Z"
+        raise failures.usage(f"{option} takes a moment or how long ago, not {text!r}", fix) from error
     return result if result.tzinfo else result.replace(tzinfo=datetime.UTC)
 
 

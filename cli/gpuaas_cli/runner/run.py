@@ -6,6 +6,7 @@ import os
 import sys
 from typing import Any
 
+import msgspec
 import typer
 from gpuaas_contract.errors import ApiError
 from gpuaas_sdk.outcomes import NoAnswer
@@ -62,6 +63,8 @@ def run(place: str, command: str, words: list[str], flags: Flags) -> int:
         failure = failures.usage(text or "a word is missing", f"{reached.command_path if reached else name} --help")
     except (failures.Failure, ApiError, NoAnswer) as error:
         failure = failures.as_failure(error)
+    except (msgspec.ValidationError, OverflowError, UnicodeEncodeError) as error:
+        failure = failures.usage(f"A value is not accepted: {error}", f"{name} --help")
     except BrokenPipeError:
         # The reader closed the pipe. Redirect stdout, so that Python does not report the error again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
