@@ -49,6 +49,7 @@ from gpuaas_platform.nodes import reconcile as nodes_reconcile
 from gpuaas_platform.nodes.routes import routes as node_routes
 from gpuaas_platform.operations import controllers
 from gpuaas_platform.operations import reconcile as operations_reconcile
+from gpuaas_platform.operations import upgrade as accounts_upgrade
 from gpuaas_platform.operations.routes import routes as operations_routes
 from gpuaas_platform.policy.routes import routes as policy_routes
 from gpuaas_platform.projects.routes import routes as project_routes
@@ -146,6 +147,7 @@ async def serve(
     async with open_site(settings) as site:
         await prepare(site)
         await ssh_authority.start(site)
+        await accounts_upgrade.bind_accounts(site)
         async with loops(site):
             application = http.application(site, DOMAINS)
             _collect_seldom()

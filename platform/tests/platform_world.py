@@ -3,6 +3,7 @@
 import base64
 import datetime
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -27,6 +28,7 @@ from gpuaas_contract.endpoint import Endpoint
 from gpuaas_platform.access.machines import authority
 from gpuaas_platform.allocations import reconcile as allocations_reconcile
 from gpuaas_platform.call import Site, system_origin
+from gpuaas_platform.catalog import store as catalog_store
 from gpuaas_platform.identity import service as identity_service
 from gpuaas_platform.identity import store as identity_store
 from gpuaas_platform.kit import retention
@@ -122,7 +124,7 @@ class World:
         await identity_service.set_password(site, system_origin(clock()), "admin", PASSWORD, "platform_admin")
         world = cls(site, clock, client)
         world.token = (await world.call(identity.LOGIN, identity.Login(name="admin", password=PASSWORD))).access_token
-        org = await world.call(identity.ORG_CREATE, identity.CreateOrg(name="acme"))
+        org = await world.call(identity.ORG_CREATE, {"name": "acme"})
         project = await world.call(identity.PROJECT_CREATE, identity.CreateProject(name="research"), org_id=org.org_id)
         world.project_id = project.project_id
         return world
@@ -139,6 +141,8 @@ class World:
         **params: str,
     ) -> httpx.Response:
         params.setdefault("project_id", self.project_id)
+        if endpoint is identity.ORG_CREATE and isinstance(body, dict):
+            body = {"first_admin": "admin", **body}
         sent = {"Authorization": f"Bearer {self.token if token is None else token}", **(headers or {})}
         if endpoint.mutates and key != "":
             sent["X-Idempotency-Key"] = key or str(uuid.uuid4())
@@ -160,12 +164,15 @@ class World:
         assert response.status_code == endpoint.status
         return msgspec.json.decode(response.content, type=endpoint.response)
 
-    async def service_account(self, name: str = "controller", project_id: str = "") -> str:
-        """A new service account's token."""
+    async def service_account(
+        self, name: str = "controller", project_id: str = "", apps: Sequence[str] | None = None
+    ) -> str:
+        """A new service account's token. Unless `apps` are given, it operates the made-up app, if that is registered."""
         project_id = project_id or self.project_id
-        account = await self.call(
-            identity.SERVICE_ACCOUNT_CREATE, identity.CreateServiceAccount(name=name), project_id=project_id
-        )
+        if apps is None:
+            apps = ["toy"] if await catalog_store.app_exists(self.site.database.reader, "toy") else []
+        body = identity.CreateServiceAccount(name=name, apps=list(apps))
+        account = await self.call(identity.SERVICE_ACCOUNT_CREATE, body, project_id=project_id)
         key = await self.call(
             identity.SERVICE_ACCOUNT_KEY_CREATE,
             project_id=project_id,

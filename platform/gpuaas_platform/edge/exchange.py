@@ -71,7 +71,7 @@ class Exchange:
     __slots__ = (*_OF_REQUEST, *_OF_PROGRESS)
 
     def __init__(
-        self, scope: Message, receive: Receive, now: datetime.datetime, admit: "Callable[[Exchange], Awaitable[None]]"
+        self, scope: Message, receive: Receive, now: datetime.datetime, admit: "Callable[[Exchange], Awaitable[Caller]]"
     ) -> None:
         self.now = now
         self._admit = admit
@@ -94,9 +94,9 @@ class Exchange:
         value = self.headers.get(name)
         return value.decode("latin-1") if value else ""
 
-    async def admit_again(self) -> None:
+    async def admit_again(self) -> Caller:
         """Check again that the caller may make this request; raise if not."""
-        await self._admit(self)
+        return await self._admit(self)
 
     def log_fields(self) -> dict[str, str]:
         """Return the fields that every log line of this request gets."""

@@ -84,6 +84,8 @@ async def can_i(reader: db.Reader, call: Call, asked: CanI, holders: Collection[
     binding = authority.deciding_role(caller, holders, scopes)
     if binding is None:
         return _no(f"None of your roles here holds {asked.permission}.")
+    if verdict != "allowed":
+        return _no(f"This service account was not given {asked.permission}.")
     held = f"{binding.role} at {binding.scope} holds {asked.permission}"
     layers = _overlays(await _stack(reader, scopes))
     refused = next((verdict for verdict in _verdicts(layers, asked) if not verdict.allowed), None)
