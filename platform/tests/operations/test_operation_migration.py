@@ -158,7 +158,7 @@ async def test_an_account_is_bound_once_and_one_that_operated_nothing_gets_no_ap
         await upgrade.bind_accounts(site)
         (account,) = await store.SERVICE_ACCOUNTS.find(site.database.reader, "1 = 1")
         assert (account.apps, set(account.permissions)) == ([], PROGRAM_KEYS)
-        count = "SELECT count(*) FROM audit WHERE document LIKE '%identity.service_account.bind%'"
+        count = "SELECT count(*) FROM audit WHERE action = 'identity.service_account.bind'"
         assert [row[0] for row in await site.database.reader.all(count)] == [1]
 
 
