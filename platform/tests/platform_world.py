@@ -117,6 +117,8 @@ class World:
     project_id: str = ""
     nodes: dict[str, Node] = field(default_factory=dict)
     """Those that were enrolled here, by name."""
+    waiting: list[tuple[str, str]] = field(default_factory=list)
+    """Project and name of service accounts that were made before their app."""
 
     @classmethod
     async def make(cls, site: Site, clock: FakeClock, client: httpx.AsyncClient) -> "World":
@@ -167,10 +169,12 @@ class World:
     async def service_account(
         self, name: str = "controller", project_id: str = "", apps: Sequence[str] | None = None
     ) -> str:
-        """A new service account's token. Unless `apps` are given, it operates the made-up app, if that is registered."""
+        """A new service account's token. Without `apps` it operates the made-up app, as soon as that is registered."""
         project_id = project_id or self.project_id
         if apps is None:
-            apps = ["toy"] if await catalog_store.app_exists(self.site.database.reader, "toy") else []
+            registered = await catalog_store.app_exists(self.site.database.reader, "toy")
+            apps = ["toy"] if registered else []
+            self.waiting += [] if registered else [(project_id, name)]
         body = identity.CreateServiceAccount(name=name, apps=list(apps))
         account = await self.call(identity.SERVICE_ACCOUNT_CREATE, body, project_id=project_id)
         key = await self.call(
@@ -228,6 +232,10 @@ class World:
         await self.call(catalog.VERSION_REGISTER, {**MANIFEST, **changes})
         await self.call(catalog.VERSION_PUBLISH, catalog.PublishVersion(), app_slug="toy", version="1.0.0")
         await self.call(catalog.ENTITLEMENT_SET, catalog.SetEntitlement(enabled=True), app_slug="toy")
+        while self.waiting:
+            project_id, name = self.waiting.pop()
+            where = {"project_id": project_id, "service_account_id": name}
+            await self.call(identity.SERVICE_ACCOUNT_BIND, {"apps": ["toy"]}, **where)
 
     async def deploy(self, name: str = "one", hands: int = 1, **more: Any) -> instances.Deployed:
         """`more` are inputs beside the allocations."""

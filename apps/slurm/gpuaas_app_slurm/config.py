@@ -14,8 +14,11 @@ FIRST_USER_ID = 6000
 NODES_MAX = 128
 
 SYSTEM_USERS = frozenset(
-    "root daemon bin sys sync games man lp mail news uucp proxy www-data backup list irc nobody _apt sshd messagebus "
-    "polkitd _chrony systemd-network systemd-resolve systemd-timesync slurm munge mysql".split()
+    {
+        *("root", "daemon", "bin", "sys", "sync", "games", "man", "lp", "mail", "news", "uucp", "proxy", "www-data"),
+        *("backup", "list", "irc", "nobody", "_apt", "sshd", "messagebus", "polkitd", "_chrony"),
+        *("systemd-network", "systemd-resolve", "systemd-timesync", "slurm", "munge", "mysql"),
+    }
 )
 """Accounts that Debian and the packages of Slurm create. The deploy form refuses the same names."""
 SLURM_FOLDER = "/etc/slurm"

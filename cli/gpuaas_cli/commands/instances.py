@@ -7,7 +7,7 @@ gpuaas deploy slurm --name lab --topology split --set cluster_name=lab --set con
     --name: Name of the instance; the app's own if empty.
     --topology: One of the app's topologies.
     --version: Newest published version if empty.
-    operator_service_account_id --operator: Service account whose controller works on it; else any that operates the app.
+    operator_service_account_id --operator: Service account whose controller works on it; else any of the app.
     sets --set KEY=VALUE: An input; repeatable.
 gpuaas upgrade slurm --version 1.1.0
     Move an instance to another version. Inputs stay as they are, except those named with --set.

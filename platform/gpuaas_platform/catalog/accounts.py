@@ -1,4 +1,4 @@
-"""Create service accounts and bind them to apps. An account gets only permissions that the manifests of its apps offer."""
+"""Create service accounts and bind them to apps. An account gets only permissions that the manifests of its apps list."""
 
 from collections.abc import Collection
 
@@ -22,9 +22,7 @@ async def bind(tx: db.Tx, call: Call[ServiceAccountPath], body: BindServiceAccou
     return await accounts.bind(tx, call, await _reach(tx, call, body))
 
 
-async def _reach(
-    reader: db.Reader, call: Call[ProjectPath], body: CreateServiceAccount | BindServiceAccount
-) -> Reach:
+async def _reach(reader: db.Reader, call: Call[ProjectPath], body: CreateServiceAccount | BindServiceAccount) -> Reach:
     apps = set(body.apps)
     for app_slug in sorted(apps):
         await service.check_app(reader, app_slug, field="apps")

@@ -79,8 +79,8 @@ def upgrade_warning(name: str, apps: Collection[str]) -> str:
         )
     named = " ".join(f"--app {app_slug}" for app_slug in sorted(apps))
     return (
-        f"{name} can claim only operations of {', '.join(sorted(apps))}, which it operated before the upgrade. It still "
-        f"has all permissions of a service account. To limit it: gpuaas service-account bind {name} {named}"
+        f"{name} can claim only operations of {', '.join(sorted(apps))}, which it operated before the upgrade. It "
+        f"still has all permissions of a service account. To limit it: gpuaas service-account bind {name} {named}"
     )
 
 

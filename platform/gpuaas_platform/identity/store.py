@@ -59,7 +59,9 @@ async def accounts_with_ids(reader: db.Reader, account_ids: Sequence[str]) -> li
 
 async def accounts_to_bind(reader: db.Reader) -> list[ServiceAccount]:
     """Return the accounts of earlier releases that have not been bound to the apps that they operate."""
-    return await SERVICE_ACCOUNTS.find(reader, "service_account_id IN (SELECT service_account_id FROM unbound_accounts)")
+    return await SERVICE_ACCOUNTS.find(
+        reader, "service_account_id IN (SELECT service_account_id FROM unbound_accounts)"
+    )
 
 
 async def forget_account_to_bind(tx: db.Tx, account_id: str) -> None:

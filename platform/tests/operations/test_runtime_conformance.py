@@ -116,7 +116,6 @@ class Real:
         result = {"status": "succeeded", "result": {"path": f"/var/lib/gpuaas/artifacts/{where}"}}
         await world.call(node_contract.TASK_RESULT, result, token=node.token, task_id=task["task_id"])
 
-
     async def foreign(self) -> operations.Operation:
         world, where = self._cluster.world, {"app_slug": OTHER["slug"], "version": OTHER["version"]}
         await world.call(catalog.VERSION_REGISTER, OTHER)
@@ -181,7 +180,9 @@ class Fake:
         """Machines in memory have it as soon as they are asked."""
 
     async def foreign(self) -> operations.Operation:
-        instance = self._platform.add_instance({"head": ["f-0"], "hand": ["f-1"]}, app_slug=OTHER["slug"], name="foreign")
+        instance = self._platform.add_instance(
+            {"head": ["f-0"], "hand": ["f-1"]}, app_slug=OTHER["slug"], name="foreign"
+        )
         return self._platform.request(instance, "deploy")
 
 

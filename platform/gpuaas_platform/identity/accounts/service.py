@@ -63,9 +63,7 @@ async def set_reach(
     """Save the apps and permissions of an account. They count from its next request on."""
     bound = msgspec.structs.replace(account, apps=sorted(reach.apps), permissions=sorted(reach.permissions))
     await store.SERVICE_ACCOUNTS.save(tx, bound)
-    payload = structs.pick(
-        ServiceAccountBound, bound, was=account.apps, bound_by=origin.caller.actor_id, reason=reason
-    )
+    payload = structs.pick(ServiceAccountBound, bound, was=account.apps, bound_by=origin.caller.actor_id, reason=reason)
     await record.emit(tx, origin, "identity.service_account.bound", payload, bound)
     return bound
 
