@@ -1,4 +1,4 @@
-"""Create service accounts and bind them to apps. An account gets only permissions that the manifests of its apps list."""
+"""Create service accounts and bind them to apps. An account gets only permissions that its apps list in a manifest."""
 
 from collections.abc import Collection
 
