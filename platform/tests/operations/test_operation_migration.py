@@ -143,7 +143,7 @@ async def test_the_account_of_the_older_release_is_bound_to_the_app_that_it_oper
     ]
     assert [(event["apps"], event["bound_by"]) for event in warnings] == [(["toy"], "platform")]
     assert "gpuaas service-account bind controller --app toy" in warnings[0]["reason"]
-    rows = (await old_world.call(audit.AUDIT_LIST, query={"limit": 500})).items
+    rows = (await old_world.call(audit.AUDIT_LIST, query={"page_size": 500})).items
     assert [row.actor_type for row in rows if row.action == "identity.service_account.bind"] == ["system"]
 
 
