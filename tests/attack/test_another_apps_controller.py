@@ -26,7 +26,7 @@ class Attacked:
     attacker: str
     deployed: instances.Deployed
 
-    async def attack(self, endpoint: AnyEndpoint, body: Any, **path: str) -> tuple[int, str]:
+    async def attack(self, endpoint: AnyEndpoint, body: Any, **path: Any) -> tuple[int, str]:
         answer = await self.cloud.send(endpoint, body, token=self.attacker, **path)
         return answer.status_code, answer.json().get("code", "")
 

@@ -188,8 +188,8 @@ def _account_page(account: ServiceAccount) -> list[str]:
 _KEYS = table("KEY=key_id AGE=created_at USED=last_used_at UNTIL=expires_at BY=created_by")
 _KEY_FILE = {"key_file": Field(default=...)}
 _REACH = {
-    "apps": Field(default=None, read=lambda _, given: words(given or [])),
-    "permissions": Field(default=None, read=lambda _, given: words(given or []) or None),
+    "apps": Field(type=list[str], default=None, read=lambda _, given: words(given or [])),
+    "permissions": Field(type=list[str], default=None, read=lambda _, given: words(given or []) or None),
 }
 COMMANDS = {
     "org create": identity.ORG_CREATE,
