@@ -173,6 +173,12 @@ def _add_server_options(command: argparse.ArgumentParser) -> None:
         default=environment("GPUAAS_ARTIFACT_KEPT_S", str(Settings.artifact_kept_s)),
         help="seconds that the content of retired and revoked artifacts is kept; default %(default)s",
     )
+    command.add_argument(
+        "--accept-clock", action="store_true", help="start although the clock is behind the newest audit row"
+    )
+    command.add_argument(
+        "--accept-data-loss", action="store_true", help="start although the database lacks rows that were signed"
+    )
 
 
 async def _make_first_admin(listen: server.Listen, site: Site) -> None:

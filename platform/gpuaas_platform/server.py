@@ -11,7 +11,6 @@ import os
 import signal
 import socket
 import sqlite3
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ import asyncpg
 import structlog
 import uvicorn
 
-from gpuaas_platform import tls
+from gpuaas_platform import certificates, tls
 from gpuaas_platform.access.machines import authority as ssh_authority
 from gpuaas_platform.access.machines import reconcile as grants_reconcile
 from gpuaas_platform.access.placements import service as placements
@@ -43,6 +42,7 @@ from gpuaas_platform.identity.users.routes import routes as people_routes
 from gpuaas_platform.instances import breakers
 from gpuaas_platform.instances.routes import routes as instances_routes
 from gpuaas_platform.kit import clock, db, hub, keys, loop, migrate, openid, postgres, retention, sqlite, tail
+from gpuaas_platform.kit.gauges import Gauge
 from gpuaas_platform.kit.reactions import Reactions
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.nodes import reconcile as nodes_reconcile
@@ -54,12 +54,14 @@ from gpuaas_platform.policy.routes import routes as policy_routes
 from gpuaas_platform.projects.routes import routes as project_routes
 from gpuaas_platform.record import heads as record_heads
 from gpuaas_platform.record import retention as record_retention
+from gpuaas_platform.record import start as record_start
 from gpuaas_platform.record.routes import routes as record_routes
 from gpuaas_platform.usage.routes import routes as usage_routes
 
 log = structlog.get_logger()
 
 Prepare = Callable[[Site], Awaitable[None]]
+Sweep = Callable[[], Awaitable[None]]
 
 _IDENTITY = (record_routes, identity_routes, people_routes, account_routes, project_routes)
 _CATALOG = (policy_routes, catalog_routes, artifacts_routes)
@@ -106,11 +108,15 @@ class CannotStart(Exception):
 
 
 @contextlib.asynccontextmanager
-async def open_site(settings: Settings, now: clock.Clock = clock.utc_now) -> AsyncIterator[Site]:
+async def open_site(
+    settings: Settings, now: clock.Clock = clock.utc_now, elapsed_s: Callable[[], float] | None = None
+) -> AsyncIterator[Site]:
+    """Open the store and the keys. `elapsed_s` is what the clock `now` is compared with; see `clock.GuardedClock`."""
     await refuse_newer_database(settings)
     wakes = hub.Hub()
+    guarded = clock.GuardedClock(now, elapsed_s)
     database = await _open_database(settings, wakes)
-    authority = tls.load_authority(_keys_folder(settings), now())
+    authority = tls.load_authority(_keys_folder(settings), guarded())
     tails = tail.Tails(wakes, tick_s=settings.stream_silence_s_max / 3)
     try:
         yield Site(
@@ -119,14 +125,15 @@ async def open_site(settings: Settings, now: clock.Clock = clock.utc_now) -> Asy
             refusals=database,
             hub=wakes,
             keys=keys.load(_keys_folder(settings)),
-            clock=now,
+            clock=guarded,
             tails=tails,
             custody=_open_custody(settings, database),
             ca_pem=authority.pem,
             ca_sha256=authority.sha256,
             reactions=REACTIONS,
             openid=_openid_provider(settings),
-            opened_at=now(),
+            opened_at=guarded(),
+            gauges=_gauges(guarded, authority),
         )
     finally:
         await tails.close()
@@ -140,10 +147,17 @@ async def refuse_newer_database(settings: Settings) -> None:
 
 
 async def serve(
-    settings: Settings, listens: Sequence[Listen], sockets: Sequence[socket.socket], prepare: Prepare
+    settings: Settings,
+    listens: Sequence[Listen],
+    sockets: Sequence[socket.socket],
+    prepare: Prepare,
+    *,
+    now: clock.Clock = clock.utc_now,
+    elapsed_s: Callable[[], float] = clock.boot_s,
 ) -> None:
     """Open the store, run `prepare`, then serve until a signal stops the process."""
-    async with open_site(settings) as site:
+    async with open_site(settings, now, elapsed_s) as site:
+        await _check_record(site)
         await prepare(site)
         await ssh_authority.start(site)
         async with loops(site):
@@ -154,6 +168,13 @@ async def serve(
                 await _serve_all(application, site, listens, sockets)
             finally:
                 application.close()
+
+
+async def _check_record(site: Site) -> None:
+    try:
+        await record_start.check(site)
+    except record_start.Refused as error:
+        raise CannotStart(str(error), error.fix) from error
 
 
 def bind(listen: Listen) -> socket.socket:
@@ -175,27 +196,41 @@ def bind(listen: Listen) -> socket.socket:
     return bound
 
 
-@contextlib.asynccontextmanager
-async def loops(site: Site) -> AsyncIterator[None]:
-    signer, often_s = heads_signer(site), site.settings.sweep_interval_s
+def sweeps(site: Site) -> list[tuple[str, float, Sweep]]:
+    """Return the topic, the interval in seconds and the function of each loop, without that of the signed heads."""
+    often_s = site.settings.sweep_interval_s
     deleted = functools.partial(secrets_reconcile.end_secrets_of_deleted, site)
-    content_sweep, content_s = artifacts_reconcile.ContentSweep(site), site.settings.artifact_sweep_interval_s
-    sweeps: list[tuple[str, float, Callable[[], Awaitable[None]]]] = [
-        (artifacts_reconcile.TOPIC, often_s, functools.partial(artifacts_reconcile.sweep, site)),
+    content, content_s = artifacts_reconcile.ContentSweep(site).sweep, site.settings.artifact_sweep_interval_s
+    return [
+        (artifacts_reconcile.TOPIC, often_s, _deleting(site, functools.partial(artifacts_reconcile.sweep, site))),
         (nodes_reconcile.TOPIC, often_s, functools.partial(nodes_reconcile.sweep, site)),
         (ssh_authority.TOPIC, often_s, functools.partial(ssh_authority.sweep, site)),
         (secrets_reconcile.TOPIC, often_s, functools.partial(secrets_reconcile.sweep, site)),
         (operations_reconcile.TOPIC, often_s, functools.partial(operations_reconcile.sweep, site)),
         (grants_reconcile.TOPIC, often_s, functools.partial(grants_reconcile.sweep, site)),
-        (retention.TOPIC, often_s, functools.partial(forget_old_rows, site)),
+        (retention.TOPIC, often_s, _deleting(site, functools.partial(forget_old_rows, site))),
         (allocations_reconcile.TOPIC, often_s, allocations_reconcile.Sweep(site).sweep),
         (secrets_reconcile.DELETED_TOPIC, secrets_reconcile.DELETED_SWEEP_S, deleted),
-        (record_heads.TOPIC, site.settings.audit_head_interval_s, signer.sweep),
-        (artifacts_reconcile.CONTENT_TOPIC, content_s, content_sweep.sweep),
+        (artifacts_reconcile.CONTENT_TOPIC, content_s, _deleting(site, content)),
     ]
+
+
+@contextlib.asynccontextmanager
+async def loops(site: Site) -> AsyncIterator[None]:
+    signer = heads_signer(site)
+    signing = (record_heads.TOPIC, site.settings.audit_head_interval_s, signer.sweep)
+    try:
+        async with _running(site, [*sweeps(site), signing]):
+            yield
+    finally:
+        await signer.sweep()
+
+
+@contextlib.asynccontextmanager
+async def _running(site: Site, table: Sequence[tuple[str, float, Sweep]]) -> AsyncIterator[None]:
     tasks = [
         asyncio.create_task(loop.run(site.hub, topic, interval_s, sweep), name=topic)
-        for topic, interval_s, sweep in sweeps
+        for topic, interval_s, sweep in table
     ]
     try:
         yield
@@ -203,7 +238,18 @@ async def loops(site: Site) -> AsyncIterator[None]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await signer.sweep()
+
+
+def _deleting(site: Site, sweep: Sweep) -> Sweep:
+    """Return a sweep that deletes nothing while the clock is not trusted, because a deletion cannot be undone."""
+
+    async def guarded() -> None:
+        site.clock()
+        if site.clock.jump_s:
+            raise loop.Later("the right time: the clock jumped, so nothing old is deleted")
+        await sweep()
+
+    return guarded
 
 
 async def forget_old_rows(site: Site) -> None:
@@ -213,6 +259,15 @@ async def forget_old_rows(site: Site) -> None:
 def heads_signer(site: Site) -> record_heads.Signer:
     folder = record_heads.folder_in(site.settings.data_dir)
     return record_heads.Signer(site.database.reader, folder, site.keys.audit, site.clock)
+
+
+def _gauges(guarded: clock.GuardedClock, authority: tls.CertificateAuthority) -> list[Gauge]:
+    jump = "How far the wall clock jumped; 0 while it is trusted."
+    left = "Remaining lifetime of the TLS authority that clients pin."
+    return [
+        Gauge("gpuaas_clock_jump_seconds", jump, lambda: guarded.jump_s),
+        Gauge("gpuaas_tls_authority_expires_in_seconds", left, lambda: (authority.ends_at - guarded()).total_seconds()),
+    ]
 
 
 def _collect_seldom() -> None:
@@ -234,7 +289,10 @@ def _map_large_blocks() -> None:
 async def _serve_all(
     application: http.Application, site: Site, listens: Sequence[Listen], sockets: Sequence[socket.socket]
 ) -> None:
-    servers = [_server(application, site, listen) for listen in listens]
+    authority = tls.load_authority(_keys_folder(site.settings), site.clock())
+    shown = certificates.Certificates(authority, site.clock)
+    servers = [_server(application, site, listen, shown) for listen in listens]
+    site.gauges.extend(shown.gauges())
 
     def stop() -> None:
         site.hub.close()
@@ -246,7 +304,8 @@ async def _serve_all(
     for listen in listens:
         log.info("server.listening", url=listen.url)
     pairs = zip(servers, sockets, strict=True)
-    await asyncio.gather(*(server.serve(sockets=[bound]) for server, bound in pairs))
+    async with _running(site, [(certificates.TOPIC, certificates.LOOK_S, shown.renew)]):
+        await asyncio.gather(*(server.serve(sockets=[bound]) for server, bound in pairs))
 
 
 class _Server(uvicorn.Server):
@@ -257,11 +316,8 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _server(application: http.Application, site: Site, listen: Listen) -> _Server:
-    def encryption(*_: object) -> ssl.SSLContext:
-        folder, now = _keys_folder(site.settings), site.clock()
-        return tls.server_context(tls.load_authority(folder, now), folder, listen.host, now)
-
+def _server(application: http.Application, site: Site, listen: Listen, shown: certificates.Certificates) -> _Server:
+    context = shown.context(listen.host) if listen.encrypted else None
     config = uvicorn.Config(
         application,
         host=listen.host,
@@ -272,7 +328,7 @@ def _server(application: http.Application, site: Site, listen: Listen) -> _Serve
         http=listener.Protocol,
         server_header=False,
         proxy_headers=False,
-        ssl_context_factory=encryption if listen.encrypted else None,
+        ssl_context_factory=(lambda *_: context) if context is not None else None,
         # A node keeps its connection between heartbeats, until it is lost.
         timeout_keep_alive=math.ceil(site.settings.node_lost_after_s),
         timeout_graceful_shutdown=2,

@@ -10,6 +10,10 @@ class Settings:
     """Folder of keys, certificates and the embedded database; readable only by the owner."""
     database_url: str = ""
     """`postgresql://…` URL of the database; empty: SQLite in `data_dir`."""
+    accept_clock: bool = False
+    """If true, the server starts although its clock is behind the newest row of the audit trail."""
+    accept_data_loss: bool = False
+    """If true, the server starts although the database lacks rows that were signed."""
     region: str = "local"
     """First part of every resource name."""
     session_ttl_s: int = 12 * 3600
