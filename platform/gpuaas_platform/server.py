@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import ctypes
+import datetime
 import functools
 import gc
 import importlib
@@ -18,6 +19,7 @@ from pathlib import Path
 import asyncpg
 import structlog
 import uvicorn
+from cryptography import x509
 
 from gpuaas_platform import certificates, tls
 from gpuaas_platform.access.machines import authority as ssh_authority
@@ -41,7 +43,7 @@ from gpuaas_platform.identity.tokens import retention as token_retention
 from gpuaas_platform.identity.users.routes import routes as people_routes
 from gpuaas_platform.instances import breakers
 from gpuaas_platform.instances.routes import routes as instances_routes
-from gpuaas_platform.kit import clock, db, hub, keys, loop, migrate, openid, postgres, retention, sqlite, tail
+from gpuaas_platform.kit import clock, db, hub, keys, loop, migrate, openid, postgres, private, retention, sqlite, tail
 from gpuaas_platform.kit.gauges import Gauge
 from gpuaas_platform.kit.reactions import Reactions
 from gpuaas_platform.kit.settings import Settings
@@ -116,7 +118,7 @@ async def open_site(
     wakes = hub.Hub()
     guarded = clock.GuardedClock(now, elapsed_s)
     database = await _open_database(settings, wakes)
-    authority = tls.load_authority(_keys_folder(settings), guarded())
+    pinned = _pinned(settings, guarded())
     tails = tail.Tails(wakes, tick_s=settings.stream_silence_s_max / 3)
     try:
         yield Site(
@@ -128,12 +130,12 @@ async def open_site(
             clock=guarded,
             tails=tails,
             custody=_open_custody(settings, database),
-            ca_pem=authority.pem,
-            ca_sha256=authority.sha256,
+            ca_pem=pinned.pem,
+            ca_sha256=pinned.sha256,
             reactions=REACTIONS,
             openid=_openid_provider(settings),
             opened_at=guarded(),
-            gauges=_gauges(guarded, authority),
+            gauges=_gauges(guarded, pinned),
         )
     finally:
         await tails.close()
@@ -261,12 +263,12 @@ def heads_signer(site: Site) -> record_heads.Signer:
     return record_heads.Signer(site.database.reader, folder, site.keys.audit, site.clock)
 
 
-def _gauges(guarded: clock.GuardedClock, authority: tls.CertificateAuthority) -> list[Gauge]:
+def _gauges(guarded: clock.GuardedClock, pinned: tls.Pinned) -> list[Gauge]:
     jump = "How far the wall clock jumped; 0 while it is trusted."
     left = "Remaining lifetime of the TLS authority that clients pin."
     return [
         Gauge("gpuaas_clock_jump_seconds", jump, lambda: guarded.jump_s),
-        Gauge("gpuaas_tls_authority_expires_in_seconds", left, lambda: (authority.ends_at - guarded()).total_seconds()),
+        Gauge("gpuaas_tls_authority_expires_in_seconds", left, lambda: (pinned.ends_at - guarded()).total_seconds()),
     ]
 
 
@@ -291,7 +293,8 @@ async def _serve_all(
 ) -> None:
     authority = tls.load_authority(_keys_folder(site.settings), site.clock())
     shown = certificates.Certificates(authority, site.clock)
-    servers = [_server(application, site, listen, shown) for listen in listens]
+    with _tls_failures():
+        servers = [_server(application, site, listen, shown) for listen in listens]
     site.gauges.extend(shown.gauges())
 
     def stop() -> None:
@@ -317,7 +320,7 @@ class _Server(uvicorn.Server):
 
 
 def _server(application: http.Application, site: Site, listen: Listen, shown: certificates.Certificates) -> _Server:
-    context = shown.context(listen.host) if listen.encrypted else None
+    context = shown.context(listen.host, _given(site.settings)) if listen.encrypted else None
     config = uvicorn.Config(
         application,
         host=listen.host,
@@ -336,14 +339,43 @@ def _server(application: http.Application, site: Site, listen: Listen, shown: ce
     return _Server(config)
 
 
+def _pinned(settings: Settings, now: datetime.datetime) -> tls.Pinned:
+    """Return the authority that clients pin. The platform's own is also made if the operator gives another."""
+    own, file = tls.load_authority(_keys_folder(settings), now), settings.tls_authority_file
+    with _tls_failures():
+        return tls.Pinned(x509.load_pem_x509_certificate(file.read_bytes())) if file is not None else own
+
+
+@contextlib.contextmanager
+def _tls_failures() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        fix = "Check --tls-certificate-file, --tls-key-file and --tls-authority-file: PEM files that belong together"
+        raise CannotStart(f"cannot use the TLS certificate: {error}", fix) from error
+
+
+def _given(settings: Settings) -> certificates.Given | None:
+    certificate, key = settings.tls_certificate_file, settings.tls_key_file
+    return certificates.Given(certificate, key) if certificate is not None and key is not None else None
+
+
 async def _open_database(settings: Settings, wakes: hub.Hub) -> db.Database:
+    _open_folder(settings)
     with _store_failures(settings):
-        settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         if settings.database_url:
             await migrate.migrate_postgres(settings.database_url)
             return await postgres.PostgresDatabase.connect(settings.database_url, wakes.notify, wakes.notify_all)
         migrate.migrate_sqlite(settings.sqlite_path)
         return sqlite.SqliteDatabase(settings.sqlite_path, wakes.notify)
+
+
+def _open_folder(settings: Settings) -> None:
+    try:
+        private.open_folder(settings.data_dir, None if settings.database_url else settings.sqlite_path)
+    except OSError as error:
+        fix = "Check --data: a folder of its own that only the user of this process may read (chmod 700)"
+        raise CannotStart(f"cannot use the data folder: {error}", fix) from error
 
 
 @contextlib.contextmanager

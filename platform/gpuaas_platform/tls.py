@@ -20,8 +20,9 @@ _AUTHORITY_DAYS, _SERVER_DAYS = 3650, 90
 
 
 @dataclass(frozen=True)
-class CertificateAuthority:
-    key: ec.EllipticCurvePrivateKey
+class Pinned:
+    """The authority that clients pin: the platform's own, or that of the operator's certificate."""
+
     certificate: x509.Certificate
 
     @property
@@ -35,6 +36,11 @@ class CertificateAuthority:
     @property
     def sha256(self) -> str:
         return hashlib.sha256(self.certificate.public_bytes(serialization.Encoding.DER)).hexdigest()
+
+
+@dataclass(frozen=True)
+class CertificateAuthority(Pinned):
+    key: ec.EllipticCurvePrivateKey
 
 
 def load_authority(folder: Path, now: datetime.datetime) -> CertificateAuthority:
@@ -51,7 +57,7 @@ def load_authority(folder: Path, now: datetime.datetime) -> CertificateAuthority
         ends_at = now + datetime.timedelta(days=_AUTHORITY_DAYS)
         certificate = _signed(name, key, _name(name), key, now, own_key, ends_at=ends_at, is_authority=True)
         keys.create_private(certificate_path, certificate.public_bytes(serialization.Encoding.PEM))
-    return CertificateAuthority(key, x509.load_pem_x509_certificate(certificate_path.read_bytes()))
+    return CertificateAuthority(x509.load_pem_x509_certificate(certificate_path.read_bytes()), key)
 
 
 def server_certificate(
