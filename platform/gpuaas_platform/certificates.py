@@ -31,7 +31,7 @@ class Source(Protocol):
     """Where the certificates of one listener come from."""
 
     def load(self, context: ssl.SSLContext, now: datetime.datetime) -> x509.Certificate:
-        """Load the current certificate. If it cannot be used, raise OSError or ValueError and leave `context` as it is."""
+        """Load the current certificate. Raise OSError or ValueError, without a change, if it cannot be used."""
 
     def is_due(self, certificate: x509.Certificate, now: datetime.datetime) -> bool:
         """Return whether another certificate should be loaded."""
@@ -100,7 +100,7 @@ class Certificates:
         return context
 
     async def renew(self) -> None:
-        """Renew each certificate that is due. No connection starts meanwhile, because it runs on the event loop."""
+        """Renew each certificate that is due. It runs on the event loop, so no connection starts at the same time."""
         now = self._now()
         for listener in self._listeners:
             try:

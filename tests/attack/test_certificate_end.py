@@ -84,15 +84,15 @@ def served(tmp_path: Path) -> Iterator[Served]:
 def test_new_connections_get_a_new_certificate_after_two_thirds_of_its_life_and_open_ones_stay(
     served: Served, tmp_path: Path
 ) -> None:
-    files, opened = sorted((served.data / "keys").iterdir()), served.connection()
-    assert get(opened, "/livez") == (200, "ok\n")
+    files, old = sorted((served.data / "keys").iterdir()), served.connection()
+    assert get(old, "/livez") == (200, "ok\n")
     first = served.new_serial()
     served.process.send_signal(signal.SIGUSR1)
     second = served.until_other_than(first)
-    assert get(opened, "/livez") == (200, "ok\n")
-    assert (serial(opened), served.new_serial()) == (first, second)
-    assert 'gpuaas_tls_certificate_expires_in_seconds{address="127.0.0.1"} 7.77' in get(opened, "/metrics")[1]
-    opened.close()
+    assert get(old, "/livez") == (200, "ok\n")
+    assert (serial(old), served.new_serial()) == (first, second)
+    assert 'gpuaas_tls_certificate_expires_in_seconds{address="127.0.0.1"} 7.77' in get(old, "/metrics")[1]
+    old.close()
     served.process.send_signal(signal.SIGTERM)
     assert served.process.wait(60) == 0
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]

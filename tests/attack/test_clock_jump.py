@@ -3,6 +3,8 @@ in wrong hands. Before, a jump ahead deleted all events, tokens and idempotency 
 back made expired tokens valid again."""
 
 import contextlib
+import os
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -120,3 +122,18 @@ async def test_the_time_that_passes_while_a_machine_is_suspended_is_no_jump(worl
     await sweep(world, 1)
     assert (await world.http.get("/readyz")).status_code == 200
     assert "gpuaas_clock_jump_seconds 0.0" in (await world.http.get("/metrics")).text
+
+
+async def test_an_upload_in_progress_survives_a_jump(world: World, machine: Machine) -> None:
+    """The file of an upload has the time of the wall clock. After a jump it looks as if its writer were gone."""
+    draft = world.site.settings.data_dir / "blobs" / "drafts" / "upload"
+    draft.parent.mkdir(parents=True)
+    draft.write_bytes(b"half of it")
+    hours_ago = time.time() - 2 * 3600
+    os.utime(draft, (hours_ago, hours_ago))
+    machine.set_by(EIGHT_DAYS_S)
+    await sweep(world, 2)
+    assert draft.exists()
+    machine.set_by(-EIGHT_DAYS_S)
+    await sweep(world, 1)
+    assert not draft.exists()
