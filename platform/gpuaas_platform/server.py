@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sqlite3
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -294,7 +295,11 @@ async def _serve_all(
     authority = tls.load_authority(_keys_folder(site.settings), site.clock())
     shown = certificates.Certificates(authority, site.clock)
     with _tls_failures():
-        servers = [_server(application, site, listen, shown) for listen in listens]
+        contexts = [
+            shown.context(listen.host, _given(site.settings)) if listen.encrypted else None for listen in listens
+        ]
+    pairs = zip(listens, contexts, strict=True)
+    servers = [_server(application, site, listen, context) for listen, context in pairs]
     site.gauges.extend(shown.gauges())
 
     def stop() -> None:
@@ -306,9 +311,9 @@ async def _serve_all(
         asyncio.get_running_loop().add_signal_handler(number, stop)
     for listen in listens:
         log.info("server.listening", url=listen.url)
-    pairs = zip(servers, sockets, strict=True)
+    bound_servers = zip(servers, sockets, strict=True)
     async with _running(site, [(certificates.TOPIC, certificates.LOOK_S, shown.renew)]):
-        await asyncio.gather(*(server.serve(sockets=[bound]) for server, bound in pairs))
+        await asyncio.gather(*(server.serve(sockets=[bound]) for server, bound in bound_servers))
 
 
 class _Server(uvicorn.Server):
@@ -319,8 +324,9 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _server(application: http.Application, site: Site, listen: Listen, shown: certificates.Certificates) -> _Server:
-    context = shown.context(listen.host, _given(site.settings)) if listen.encrypted else None
+def _server(
+    application: http.Application, site: Site, listen: Listen, context: ssl.SSLContext | None = None
+) -> _Server:
     config = uvicorn.Config(
         application,
         host=listen.host,

@@ -52,6 +52,7 @@ class Served:
 
 def serial(connection: http.client.HTTPSConnection) -> int:
     der = connection.sock.getpeercert(binary_form=True)
+    assert der is not None
     return x509.load_der_x509_certificate(der).serial_number
 
 

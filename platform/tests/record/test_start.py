@@ -23,8 +23,10 @@ async def add(site: Site, count: int) -> None:
     await site.database.write(use_case)
 
 
-def started_again(site: Site, now: datetime.datetime, **changes: bool) -> Site:
-    settings = dataclasses.replace(site.settings, **changes)
+def started_again(
+    site: Site, now: datetime.datetime, *, accept_clock: bool = False, accept_data_loss: bool = False
+) -> Site:
+    settings = dataclasses.replace(site.settings, accept_clock=accept_clock, accept_data_loss=accept_data_loss)
     return dataclasses.replace(site, settings=settings, clock=clock.GuardedClock(lambda: now))
 
 
