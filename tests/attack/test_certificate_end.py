@@ -18,7 +18,7 @@ import pytest
 from cryptography import x509
 from gpuaas_sdk.testing import free_port
 
-SERVER = Path(__file__).with_name("served_in_the_past.py")
+SERVER = Path(__file__).with_name("served_with_clock.py")
 START_S_MAX = 60.0
 
 
@@ -66,7 +66,7 @@ def get(connection: http.client.HTTPSConnection, path: str) -> tuple[int, str]:
 def served(tmp_path: Path) -> Iterator[Served]:
     data, port = tmp_path / "data", free_port()
     with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen([sys.executable, SERVER, str(data), str(port)], stdout=log, stderr=log)
+        process = subprocess.Popen([sys.executable, SERVER, "past", str(data), str(port)], stdout=log, stderr=log)
     server = Served(process, data, port)
     deadline = time.monotonic() + START_S_MAX
     while True:

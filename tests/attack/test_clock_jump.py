@@ -2,10 +2,16 @@
 in wrong hands. Before, a jump ahead deleted all events, tokens and idempotency rows and failed operations, and a jump
 back made expired tokens valid again."""
 
+import asyncio
 import contextlib
+import json
 import os
+import signal
+import subprocess
+import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -15,7 +21,9 @@ from gpuaas_platform import server
 from gpuaas_platform.edge import http
 from gpuaas_platform.kit import loop
 from gpuaas_platform.kit.settings import Settings
+from gpuaas_sdk.testing import free_port
 from platform_world import FakeClock, World
+from server_process import Cloud
 
 EIGHT_DAYS_S = 8 * 86_400.0
 SESSION_S = 12 * 3600
@@ -34,6 +42,31 @@ class Machine(FakeClock):
 
     def set_by(self, seconds: float) -> None:
         super().forward(seconds)
+
+
+@dataclass
+class Served:
+    process: "subprocess.Popen[bytes]"
+    url: str
+    data: Path
+    log: Path
+
+    def readyz(self) -> int:
+        try:
+            return httpx.get(f"{self.url}/readyz", timeout=10).status_code
+        except httpx.TransportError:
+            return 0
+
+    def admin_password(self) -> str:
+        command = [sys.executable, "-m", "gpuaas_platform.main", "admin", "--data", str(self.data)]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 60
+        while not condition():
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline, self.log.read_text()
+            time.sleep(0.02)
 
 
 @pytest.fixture
@@ -137,3 +170,39 @@ async def test_an_upload_in_progress_survives_a_jump(world: World, machine: Mach
     machine.set_by(-EIGHT_DAYS_S)
     await sweep(world, 1)
     assert not draft.exists()
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    """A server process whose wall clock SIGUSR1 sets eight days ahead and back."""
+    data, log, port = tmp_path / "data", tmp_path / "log", free_port()
+    program = str(Path(__file__).with_name("served_with_clock.py"))
+    command = [sys.executable, program, "jump", str(data), str(port)]
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=file)
+    served = Served(process, f"http://127.0.0.1:{port}", data, log)
+    served.wait_for(lambda: served.readyz() == 200)
+    yield served
+    process.kill()
+    process.wait(60)
+
+
+def test_a_running_server_deletes_nothing_while_its_clock_is_eight_days_ahead(served: Served) -> None:
+    async def attack() -> None:
+        async with httpx.AsyncClient(base_url=served.url, timeout=60) as client:
+            cloud = Cloud(client)
+            await cloud.sign_in(served.admin_password())
+            await cloud.make_project()
+            made = await cloud.make_event()
+            served.process.send_signal(signal.SIGUSR1)
+            served.wait_for(lambda: served.readyz() == 503)
+            served.wait_for(lambda: '"loop":"retention"' in served.log.read_text())
+            assert made in [event.correlation_id for event in await cloud.recorded()]
+            served.process.send_signal(signal.SIGUSR1)
+            served.wait_for(lambda: served.readyz() == 200)
+            assert made in [event.correlation_id for event in await cloud.recorded()]
+
+    asyncio.run(attack())
+    lines = [json.loads(line) for line in served.log.read_text().splitlines()]
+    events = [line["event"] for line in lines if line["event"].startswith("clock.")]
+    assert (events[0], events[-1], len(set(events))) == ("clock.jumped", "clock.came_back", 2)

@@ -13,6 +13,7 @@ EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 FIX = "Check the time synchronisation of this machine. If its new time is right, restart the server to accept it."
 _JUMP_S_MIN = 60.0
 _ACCEPTED_S_PER_DAY = 60.0
+_FOLLOW_EVERY_S = 1.0
 _REPORT_EVERY_S = 60.0
 
 
@@ -45,17 +46,21 @@ class GuardedClock:
     def __call__(self) -> datetime.datetime:
         wall, elapsed_s = self._wall(), self._elapsed_s()
         apart_s = wall.timestamp() - elapsed_s - self._offset_s
-        if abs(apart_s) > _JUMP_S_MIN:
+        if not -_JUMP_S_MIN <= apart_s <= _JUMP_S_MIN:
             used = moment(int((elapsed_s + self._offset_s) * 1_000_000))
             self._note_jump(apart_s, elapsed_s, wall, used)
             return used
+        if self.jump_s or elapsed_s - self._seen_s >= _FOLLOW_EVERY_S:
+            self._follow(apart_s, elapsed_s)
+        return wall
+
+    def _follow(self, apart_s: float, elapsed_s: float) -> None:
         followed_s = (elapsed_s - self._seen_s) * _ACCEPTED_S_PER_DAY / 86_400
         self._offset_s += max(-followed_s, min(apart_s, followed_s))
         self._seen_s = elapsed_s
         if self.jump_s:
-            log.warning("clock.came_back", jump_s=round(self.jump_s), wall_clock=wall.isoformat())
+            log.warning("clock.came_back", jump_s=round(self.jump_s))
             self.jump_s = 0.0
-        return wall
 
     def _note_jump(self, apart_s: float, elapsed_s: float, wall: datetime.datetime, used: datetime.datetime) -> None:
         if not self.jump_s or elapsed_s - self._reported_s >= _REPORT_EVERY_S:
