@@ -210,7 +210,7 @@ async def test_a_heartbeat_that_does_not_wait_gets_no_task(world: World) -> None
 async def test_a_heartbeat_of_a_busy_node_waits_for_urgent_tasks_only(world: World) -> None:
     n1 = await world.node("n1")
     running, _ = [await queued(world, n1.node_id, "host.facts") for _ in range(2)]
-    urgent = await queued(world, n1.node_id, "ssh.trust")
+    urgent = await queued(world, n1.node_id, "ssh.trust", n1.node_id)
     query = {"wait_s": 30, "busy_with": running}
     answer = await world.call(node.STATUS, STATUS, query=query, token=n1.token)
     assert answer.task is not None
