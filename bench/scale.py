@@ -149,11 +149,15 @@ class Work:
             requests.append(asyncio.create_task(self._request(number, next(lines))))
         self._accepted = sum(await asyncio.gather(*requests))
         self._note_ended()
-        async with asyncio.timeout(seconds):
-            await self._all_ended.wait()
+        ended = asyncio.create_task(self._all_ended.wait())
+        await asyncio.wait([ended, *controllers], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for controller in controllers:
             controller.cancel()
-        await asyncio.gather(*controllers, return_exceptions=True)
+        stopped = await asyncio.gather(*controllers, return_exceptions=True)
+        failed = [repr(why) for why in stopped if not isinstance(why, asyncio.CancelledError)]
+        if failed or not ended.done():
+            why = failed[0] if failed else "it took too long"
+            raise SystemExit(f"bench: {len(self._measured.took_s)} of {self._accepted} operations ended: {why}")
 
     def _line(self, server: int) -> "SharedLine":
         return SharedLine(fleet.Wire("127.0.0.1", _PLAIN_PORTS[server], None, ""))
@@ -186,7 +190,7 @@ class Work:
             await line.send("PUT", member, {**epoch, "status": "draining"}, token)
             evidence = {"state": "idle", "source": "bench", "observed_at": now}
             await line.send("PUT", member, {**epoch, "status": "drained", "evidence": evidence}, token)
-            ended = await line.send("POST", f"{path}/complete", epoch, token)
+            ended = await line.send("PUT", f"{path}/complete", epoch, token)
             took = datetime.datetime.fromisoformat(ended["ended_at"]) - datetime.datetime.fromisoformat(
                 ended["created_at"]
             )
