@@ -167,6 +167,12 @@ def _add_server_options(command: argparse.ArgumentParser) -> None:
         help="requests per second for each caller, twice as many at once; 0 sets no limit",
     )
     command.add_argument(
+        "--heartbeat-interval-s",
+        type=_interval,
+        default=environment("GPUAAS_HEARTBEAT_INTERVAL_S", str(Settings.heartbeat_interval_s)),
+        help="seconds between two heartbeats of a node, 1 to 25; a node is lost after four missing ones",
+    )
+    command.add_argument(
         "--otlp-endpoint",
         default=environment("OTEL_EXPORTER_OTLP_ENDPOINT", ""),
         help="OpenTelemetry collector that takes spans over HTTP, such as http://127.0.0.1:4318",
@@ -261,6 +267,13 @@ def _rate(text: str) -> float:
     if not (math.isfinite(rate) and rate >= 0):
         raise argparse.ArgumentTypeError("a number of requests per second, or 0 for no limit")
     return rate
+
+
+def _interval(text: str) -> float:
+    interval_s = float(text)
+    if not 1 <= interval_s <= 25:
+        raise argparse.ArgumentTypeError("a number of seconds from 1 to 25")
+    return interval_s
 
 
 def _seconds(text: str) -> int:
