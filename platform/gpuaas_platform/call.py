@@ -21,6 +21,7 @@ from gpuaas_platform.kit.attempts import Attempts
 from gpuaas_platform.kit.openid import Provider
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.kit.reactions import Reactions
+from gpuaas_platform.kit.refusals import Refusals
 from gpuaas_platform.kit.settings import Settings
 
 Body = TypeVar("Body")
@@ -37,9 +38,6 @@ class Site:
 
     settings: Settings
     database: db.Database
-    refusals: db.Database
-    """The same store, for audit rows of refusals. In a dry run, `database` rolls every write back, but refusals must
-    still be recorded."""
     hub: hub.Hub
     keys: keys.Keys
     clock: clock.Clock
@@ -56,6 +54,8 @@ class Site:
     """The identity provider that users can sign in through; None if none is configured."""
     attempts: Attempts = field(default_factory=Attempts)
     """Counts recent failed sign-ins, to limit password guessing."""
+    refusals: Refusals = field(default_factory=Refusals)
+    """Counts refused sign-ins for the audit trail, also those of dry runs."""
 
 
 @dataclass(frozen=True)

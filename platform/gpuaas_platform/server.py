@@ -53,6 +53,7 @@ from gpuaas_platform.operations.routes import routes as operations_routes
 from gpuaas_platform.policy.routes import routes as policy_routes
 from gpuaas_platform.projects.routes import routes as project_routes
 from gpuaas_platform.record import heads as record_heads
+from gpuaas_platform.record import refusals as record_refusals
 from gpuaas_platform.record import retention as record_retention
 from gpuaas_platform.record.routes import routes as record_routes
 from gpuaas_platform.usage.routes import routes as usage_routes
@@ -116,7 +117,6 @@ async def open_site(settings: Settings, now: clock.Clock = clock.utc_now) -> Asy
         yield Site(
             settings=settings,
             database=database,
-            refusals=database,
             hub=wakes,
             keys=keys.load(_keys_folder(settings)),
             clock=now,
@@ -190,6 +190,7 @@ async def loops(site: Site) -> AsyncIterator[None]:
         (retention.TOPIC, often_s, functools.partial(forget_old_rows, site)),
         (allocations_reconcile.TOPIC, often_s, allocations_reconcile.Sweep(site).sweep),
         (secrets_reconcile.DELETED_TOPIC, secrets_reconcile.DELETED_SWEEP_S, deleted),
+        (record_refusals.TOPIC, often_s, functools.partial(record_refusals.sweep, site)),
         (record_heads.TOPIC, site.settings.audit_head_interval_s, signer.sweep),
         (artifacts_reconcile.CONTENT_TOPIC, content_s, content_sweep.sweep),
     ]
@@ -203,6 +204,7 @@ async def loops(site: Site) -> AsyncIterator[None]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await record_refusals.flush(site)
         await signer.sweep()
 
 
@@ -270,6 +272,7 @@ def _server(application: http.Application, site: Site, listen: Listen) -> _Serve
         lifespan="off",
         access_log=False,
         http=listener.Protocol,
+        ws="none",
         server_header=False,
         proxy_headers=False,
         ssl_context_factory=encryption if listen.encrypted else None,
