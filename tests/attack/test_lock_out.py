@@ -1,5 +1,5 @@
-"""Attack: wrong passwords for the name of another person, so that this person cannot sign in. Five were enough to lock a
-person out from everywhere, and behind a proxy to lock all people out."""
+"""Attack: wrong passwords for the name of another person, so that this person cannot sign in. Five were enough to lock
+a person out from everywhere, and behind a proxy to lock all people out."""
 
 from collections.abc import Iterator
 from pathlib import Path

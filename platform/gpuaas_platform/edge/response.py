@@ -1,4 +1,4 @@
-"""The response to one request, and the response for an error. `exchange` sends them; for a broken head, `heads` does."""
+"""The response to one request, and the response for an error. `exchange` sends them; to a broken head, `heads` does."""
 
 import math
 
