@@ -1,10 +1,13 @@
 """A header or a key that is sent twice has no clear meaning: the request is refused."""
 
 import json
+from typing import Any
 
 import pytest
 from gpuaas_contract import catalog, identity
 from gpuaas_platform.edge import json_keys
+from hypothesis import given
+from hypothesis import strategies as st
 from platform_world import MANIFEST, World
 
 ORGS = identity.ORG_CREATE.path
@@ -54,3 +57,34 @@ def test_the_same_key_in_different_objects_is_no_repetition() -> None:
     assert json_keys.repeated(b'{"a": {"a": [{"a": 1}, {"a": 2}]}, "b": {"a": null}}') is None
     assert json_keys.repeated(b" [] ") is None
     assert json_keys.repeated(b'{"a": [{"b": 1, "c": {}, "b": 1}]}') == "b"
+
+
+KEYS = st.sampled_from(["a", "b", "é", '"', "\\", "\n", "a b", "\\u0061", "😀"])
+VALUES = st.recursive(
+    st.none() | st.integers() | st.text(max_size=3) | KEYS,
+    lambda inner: st.lists(inner, max_size=3) | st.lists(st.tuples(KEYS, inner), max_size=3).map(tuple),
+    max_leaves=10,
+)
+"""JSON, with an object as a tuple of its pairs, so that it can have a key twice."""
+
+
+@given(VALUES, st.booleans())
+def test_a_repeated_key_is_found_in_any_document(value: Any, ascii_only: bool) -> None:
+    raw = _written(value, ascii_only).encode()
+    assert (json_keys.repeated(raw) is not None) == _has_repeated_key(value)
+
+
+def _written(value: Any, ascii_only: bool) -> str:
+    if isinstance(value, tuple):
+        pairs = (f"{_written(key, ascii_only)} : {_written(inner, ascii_only)}" for key, inner in value)
+        return "{" + ", ".join(pairs) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(_written(inner, ascii_only) for inner in value) + "]"
+    return json.dumps(value, ensure_ascii=ascii_only)
+
+
+def _has_repeated_key(value: Any) -> bool:
+    if isinstance(value, tuple):
+        is_repeated = len({key for key, _ in value}) < len(value)
+        return is_repeated or any(_has_repeated_key(inner) for _, inner in value)
+    return isinstance(value, list) and any(map(_has_repeated_key, value))
