@@ -25,8 +25,8 @@ def repeated(raw: bytes) -> str | None:
 
 
 def _is_complete(raw: bytes) -> bool:
-    """Return True if msgspec drops no key. A dropped key takes its quotes with it. Only an escaped quote (`\\u0022`) adds
-    any, so bodies with such escapes are left to the slower parser."""
+    """Return True if msgspec drops no key. A dropped key takes its quotes with it. Only an escaped quote, `\\u0022`,
+    adds any, so bodies with such escapes are left to the slower parser."""
     return b"\\u" not in raw and msgspec.json.encode(msgspec.json.decode(raw)).count(b'"') == raw.count(b'"')
 
 
