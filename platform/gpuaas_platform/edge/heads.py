@@ -1,7 +1,8 @@
 """Limits on the head of a request, for every connection. `listener` adds the rest of the protocol."""
 
-from typing import cast
+from typing import Any
 
+import httptools
 from gpuaas_contract import errors
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
@@ -11,13 +12,14 @@ from gpuaas_platform.kit import ids
 HEAD_BYTES_MAX = 32 * 1024
 """Largest head: the request line and the headers. Also the most that may arrive between two parts of a body."""
 HEAD_LINES_MAX = 100
-"""Most headers of a request; also most trailers after a chunked body."""
+"""Most headers of a request; also most trailers of a chunked body whose end has not arrived."""
 PIPELINED_MAX = 100
 """Most requests of a connection that wait for the response to an earlier one."""
+_NOT_HTTP = "The request is not valid HTTP/1.1."
 
 
 class _Refused(Exception):
-    """Stops the parser, which then calls `send_400_response`."""
+    """Stops the parser."""
 
 
 class BoundedHeads(HttpToolsProtocol):
@@ -26,17 +28,30 @@ class BoundedHeads(HttpToolsProtocol):
 
     Bytes are counted as they arrive: those since the end of the last head, of the last message or of the last part of
     a body. Bytes that follow such an end in the same read are not counted again, so a head that was sent in one piece
-    with an earlier request can be twice as large."""
+    with an earlier request can be twice as large. Lines are counted after each read."""
 
     _head_bytes_left = HEAD_BYTES_MAX
-    _refusal: errors.ApiError | None = None
 
-    def data_received(self, data: bytes) -> None:
-        if len(data) > self._head_bytes_left:
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.headers = []
+
+    def data_received(self, data: bytes | memoryview) -> None:
+        left = self._head_bytes_left - len(data)
+        if left < 0:
             self._receive_in_parts(memoryview(data))
             return
-        self._head_bytes_left -= len(data)
-        super().data_received(data)
+        self._head_bytes_left = left
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            return  # uvicorn is configured without web sockets; the request is served without the upgrade
+        except httptools.HttpParserError:
+            too_large = len(self.headers) > HEAD_LINES_MAX
+            self._refuse(errors.HeadTooLarge() if too_large else errors.InvalidRequest(_NOT_HTTP))
+            return
+        if len(self.headers) > HEAD_LINES_MAX:
+            self._refuse(errors.HeadTooLarge())
 
     def _receive_in_parts(self, data: memoryview) -> None:
         """Give the parser as much as the head may still have. If that ends the head, the rest is body or a new head."""
@@ -46,18 +61,11 @@ class BoundedHeads(HttpToolsProtocol):
                 self._refuse(errors.HeadTooLarge())
                 return
             part, data = data[:size], data[size:]
-            self._head_bytes_left -= len(part)
-            super().data_received(cast("bytes", part))
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if len(self.headers) >= HEAD_LINES_MAX:
-            self._refusal = errors.HeadTooLarge()
-            raise _Refused
-        super().on_header(name, value)
+            self.data_received(part)
 
     def on_headers_complete(self) -> None:
         self._head_bytes_left = HEAD_BYTES_MAX
-        if len(self.pipeline) >= PIPELINED_MAX:
+        if len(self.headers) > HEAD_LINES_MAX or len(self.pipeline) >= PIPELINED_MAX:
             raise _Refused
         super().on_headers_complete()
         # Trailers are ignored. uvicorn would append them to the headers of the request, which is being served already.
@@ -68,12 +76,11 @@ class BoundedHeads(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._head_bytes_left = HEAD_BYTES_MAX
-        super().on_message_complete()
-
-    def send_400_response(self, msg: str) -> None:
-        """Called by uvicorn when the parser fails or was stopped."""
-        self._refuse(self._refusal or errors.InvalidRequest(msg))
+        """The same as in uvicorn, without the check for web sockets."""
+        self._head_bytes_left, self.headers = HEAD_BYTES_MAX, []
+        if not self.cycle.response_complete:
+            self.cycle.more_body = False
+            self.cycle.message_event.set()
 
     def _refuse(self, error: errors.ApiError) -> None:
         """Close the connection. Send the error first, unless the client would take it as the response to an earlier
