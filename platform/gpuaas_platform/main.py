@@ -20,7 +20,7 @@ from gpuaas_platform.commands import custody as custody_command
 from gpuaas_platform.custody import key_files
 from gpuaas_platform.identity import service as identity
 from gpuaas_platform.identity.users import first_password
-from gpuaas_platform.kit import clock, ids, logs
+from gpuaas_platform.kit import clock, ids, logs, peers
 from gpuaas_platform.kit.settings import Settings
 
 _EXAMPLES = """examples:
@@ -87,6 +87,7 @@ def _settings(options: argparse.Namespace) -> Settings:
     given = {name: value for name, value in vars(options).items() if name in names and value is not None}
     if options.command == "server":
         given["artifact_internal_hosts"] = tuple(options.artifact_internal_hosts or ())
+        given["trusted_proxies"] = tuple(options.trusted_proxies or ())
         given["rate_limit_burst"] = max(1, int(options.rate_limit_per_s * 2))
     settings = Settings(custody_key_file=_given_key(os.environ.get("CREDENTIALS_DIRECTORY", "")), **given)
     if settings.oidc_issuer and not (settings.oidc_client_id and settings.oidc_redirect_url):
@@ -164,7 +165,28 @@ def _add_server_options(command: argparse.ArgumentParser) -> None:
         "--rate-limit-per-s",
         type=_rate,
         default=environment("GPUAAS_RATE_LIMIT_PER_S", str(Settings.rate_limit_per_s)),
-        help="requests per second for each caller, twice as many at once; 0 sets no limit",
+        help="requests per second to the API for each caller (user, service account, or address without a valid"
+        " token) and each server process, twice as many at once; 0: no limit; nodes have a limit of their own;"
+        " default %(default)s",
+    )
+    command.add_argument(
+        "--trusted-proxy",
+        dest="trusted_proxies",
+        metavar="CIDR",
+        type=_network,
+        action="append",
+        help="network of reverse proxies that state the address of the caller, repeatable; default none",
+    )
+    command.add_argument(
+        "--forwarded-header",
+        default=Settings.forwarded_header,
+        choices=peers.FORWARDED_HEADERS,
+        help="header in which they state it; the other one is ignored; default %(default)s",
+    )
+    command.add_argument(
+        "--metrics-open",
+        action="store_true",
+        help="let anyone read /metrics; default: this machine, and callers with record.platform_event.read",
     )
     command.add_argument(
         "--heartbeat-interval-s",
@@ -274,6 +296,13 @@ def _interval(text: str) -> float:
     if not 1 <= interval_s <= 25:
         raise argparse.ArgumentTypeError("a number of seconds from 1 to 25")
     return interval_s
+
+
+def _network(text: str) -> str:
+    try:
+        return str(ipaddress.ip_network(text, strict=False))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError("an address or a network, such as 10.0.0.0/24") from error
 
 
 def _seconds(text: str) -> int:

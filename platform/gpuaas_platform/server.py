@@ -56,6 +56,7 @@ from gpuaas_platform.operations.routes import routes as operations_routes
 from gpuaas_platform.policy.routes import routes as policy_routes
 from gpuaas_platform.projects.routes import routes as project_routes
 from gpuaas_platform.record import heads as record_heads
+from gpuaas_platform.record import refusals as record_refusals
 from gpuaas_platform.record import retention as record_retention
 from gpuaas_platform.record import start as record_start
 from gpuaas_platform.record.routes import routes as record_routes
@@ -125,7 +126,6 @@ async def open_site(
         yield Site(
             settings=settings,
             database=database,
-            refusals=database,
             hub=wakes,
             keys=keys.load(_keys_folder(settings)),
             clock=guarded,
@@ -215,6 +215,7 @@ def sweeps(site: Site) -> list[tuple[str, float, Sweep]]:
         (allocations_reconcile.TOPIC, often_s, allocations_reconcile.Sweep(site).sweep),
         (secrets_reconcile.DELETED_TOPIC, secrets_reconcile.DELETED_SWEEP_S, deleted),
         (artifacts_reconcile.CONTENT_TOPIC, content_s, _deleting(site, content)),
+        (record_refusals.TOPIC, often_s, functools.partial(record_refusals.sweep, site)),
     ]
 
 
@@ -226,6 +227,7 @@ async def loops(site: Site) -> AsyncIterator[None]:
         async with _running(site, [*sweeps(site), signing]):
             yield
     finally:
+        await record_refusals.flush(site)
         await signer.sweep()
 
 
@@ -335,6 +337,7 @@ def _server(
         lifespan="off",
         access_log=False,
         http=listener.Protocol,
+        ws="none",
         server_header=False,
         proxy_headers=False,
         ssl_context_factory=(lambda *_: context) if context is not None else None,
