@@ -16,7 +16,7 @@ from gpuaas_contract.wire import Page, Query
 from typing_extensions import TypeVar
 
 from gpuaas_platform.custody import port as custody
-from gpuaas_platform.kit import clock, db, hub, ids, keys, tail
+from gpuaas_platform.kit import clock, db, health, hub, ids, keys, tail
 from gpuaas_platform.kit.attempts import Attempts
 from gpuaas_platform.kit.openid import Provider
 from gpuaas_platform.kit.paging import EncodedPage
@@ -45,6 +45,8 @@ class Site:
     clock: clock.Clock
     tails: tail.Tails
     custody: custody.SecretStore
+    health: health.Checks
+    """The checks of `/readyz`. A part adds its own by name: `site.health.add("clock", check)`."""
     opened_at: datetime.datetime
     """When this process started."""
     ca_pem: str = ""

@@ -111,11 +111,25 @@ async def test_on_the_embedded_store_a_full_disk_is_reported_and_writes_succeed_
         assert isinstance(site.database, sqlite.SqliteDatabase)
         pages = "PRAGMA max_page_count={}".format
         (room,) = site.database._write_connection.execute(pages(1)).fetchone()
-        with pytest.raises(db.Unavailable, match="full"):
+        with pytest.raises(db.Unavailable, match="full") as full:
             await site.database.write(add_much)
+        assert full.value.reason == "disk_full"
         site.database._write_connection.execute(pages(room + 1000))
         await site.database.write(add_much)
         assert await _names(site) == ["much"]
+
+
+@pytest.mark.parametrize("sqlstate", ["53100", "58030", "25006"])
+async def test_an_error_of_the_disk_of_postgres_means_that_the_store_is_unavailable(site: Site, sqlstate: str) -> None:
+    if isinstance(site.database, sqlite.SqliteDatabase):
+        pytest.skip("about PostgreSQL")
+
+    async def fails(tx: db.Tx) -> None:
+        await tx.run(f"DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{sqlstate}'; END $$")
+
+    with pytest.raises(db.Unavailable) as failed:
+        await site.database.write(fails)
+    assert failed.value.reason in ("disk_full", "disk_failed", "read_only")
 
 
 async def test_a_wrong_statement_is_not_reported_as_an_unavailable_store(site: Site) -> None:
