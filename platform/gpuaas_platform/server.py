@@ -36,13 +36,28 @@ from gpuaas_platform.catalog.routes import routes as catalog_routes
 from gpuaas_platform.custody import port as custody
 from gpuaas_platform.custody.embedded import EmbeddedCustody
 from gpuaas_platform.edge import http, idempotency, listener
+from gpuaas_platform.edge.acceptor import Acceptor
 from gpuaas_platform.identity.accounts.routes import routes as account_routes
 from gpuaas_platform.identity.routes import routes as identity_routes
 from gpuaas_platform.identity.tokens import retention as token_retention
 from gpuaas_platform.identity.users.routes import routes as people_routes
 from gpuaas_platform.instances import breakers
 from gpuaas_platform.instances.routes import routes as instances_routes
-from gpuaas_platform.kit import clock, db, hub, keys, loop, migrate, openid, postgres, retention, sqlite, tail
+from gpuaas_platform.kit import (
+    clock,
+    db,
+    descriptors,
+    health,
+    hub,
+    keys,
+    loop,
+    migrate,
+    openid,
+    postgres,
+    retention,
+    sqlite,
+    tail,
+)
 from gpuaas_platform.kit.reactions import Reactions
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.nodes import reconcile as nodes_reconcile
@@ -122,6 +137,7 @@ async def open_site(settings: Settings, now: clock.Clock = clock.utc_now) -> Asy
             clock=now,
             tails=tails,
             custody=_open_custody(settings, database),
+            health=_health_checks(settings, database, now),
             ca_pem=authority.pem,
             ca_sha256=authority.sha256,
             reactions=REACTIONS,
@@ -234,7 +250,8 @@ def _map_large_blocks() -> None:
 async def _serve_all(
     application: http.Application, site: Site, listens: Sequence[Listen], sockets: Sequence[socket.socket]
 ) -> None:
-    servers = [_server(application, site, listen) for listen in listens]
+    descriptor_max = descriptors.for_connections(descriptors.raise_limit())
+    servers = [_server(application, site, listen, descriptor_max) for listen in listens]
 
     def stop() -> None:
         site.hub.close()
@@ -250,14 +267,30 @@ async def _serve_all(
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn server without signal handling: several of them share one process, and `_serve_all` stops them."""
+    """A uvicorn server with our own acceptor, and without signal handling: several of them share one process, and
+    `_serve_all` stops them."""
+
+    def __init__(self, config: uvicorn.Config, descriptor_max: int) -> None:
+        super().__init__(config)
+        self._descriptor_max = descriptor_max
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        config = self.config
+        make_protocol = functools.partial(
+            listener.Protocol, config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        acceptors = [Acceptor(bound, make_protocol, config.ssl, self._descriptor_max) for bound in sockets or ()]
+        for opened in acceptors:
+            opened.start(config.backlog)
+        self.servers = acceptors  # type: ignore[assignment]
+        self.started = True
 
     @contextlib.contextmanager
     def capture_signals(self):  # type: ignore[no-untyped-def]
         yield
 
 
-def _server(application: http.Application, site: Site, listen: Listen) -> _Server:
+def _server(application: http.Application, site: Site, listen: Listen, descriptor_max: int) -> _Server:
     def encryption(*_: object) -> ssl.SSLContext:
         folder, now = _keys_folder(site.settings), site.clock()
         return tls.server_context(tls.load_authority(folder, now), folder, listen.host, now)
@@ -277,7 +310,7 @@ def _server(application: http.Application, site: Site, listen: Listen) -> _Serve
         timeout_keep_alive=math.ceil(site.settings.node_lost_after_s),
         timeout_graceful_shutdown=2,
     )
-    return _Server(config)
+    return _Server(config, descriptor_max)
 
 
 async def _open_database(settings: Settings, wakes: hub.Hub) -> db.Database:
@@ -304,6 +337,11 @@ def _store_failures(settings: Settings) -> Iterator[None]:
             fix = error.fix
         name = postgres.shown(url) if url else str(settings.data_dir)
         raise CannotStart(f"cannot open the store {name}: {why}", fix) from error
+
+
+def _health_checks(settings: Settings, database: db.Database, now: clock.Clock) -> health.Checks:
+    store, disk = health.store_check(database, now), health.disk_check(settings.data_dir)
+    return health.Checks(settings.ready_interval_s, store=store, disk=disk)
 
 
 def _open_custody(settings: Settings, database: db.Database) -> custody.SecretStore:

@@ -1,0 +1,31 @@
+"""How many files and connections this process may have open, and how many of them connections may use.
+
+The others are for the store, for files of artifacts and for connections that the platform opens itself.
+"""
+
+import contextlib
+import resource
+
+import structlog
+
+log = structlog.get_logger()
+
+_ENOUGH = 4096
+_RESERVE_MIN, _RESERVE_SHARE = 32, 4
+
+
+def raise_limit() -> int:
+    """Raise the soft limit of open files to the hard limit and return it. Log it, as a warning if it is low."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):  # a system may refuse its own hard limit; the soft one stays
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    write = log.warning if soft < _ENOUGH else log.info
+    write("server.open_files_limit", limit=soft, for_connections=for_connections(soft), recommended=_ENOUGH)
+    return soft
+
+
+def for_connections(limit: int) -> int:
+    """Return the bound below which the descriptors of connections must be: a quarter of the limit is reserved."""
+    return limit - max(_RESERVE_MIN, limit // _RESERVE_SHARE)
