@@ -15,6 +15,8 @@ from gpuaas_contract import errors
 from gpuaas_contract.endpoint import AnyEndpoint
 from gpuaas_contract.wire import NoBody, Query
 
+from gpuaas_platform.edge import sizes
+
 _Type = msgspec.inspect.Type
 _PARSED = (msgspec.inspect.IntType, msgspec.inspect.FloatType, msgspec.inspect.BoolType)
 
@@ -70,7 +72,7 @@ def query_reader(endpoint: AnyEndpoint) -> Callable[[bytes], tuple[Query, bool]]
 def body_reader(endpoint: AnyEndpoint) -> Callable[[bytes], object]:
     """Return a function that decodes the bytes of a body into the endpoint's request struct."""
     kind = endpoint.request
-    decoder = msgspec.json.Decoder(kind)
+    decoder, bounds = msgspec.json.Decoder(kind), sizes.bounds_of(kind)
 
     def read(raw: bytes) -> object:
         if kind is NoBody and not raw:
@@ -87,6 +89,7 @@ def body_reader(endpoint: AnyEndpoint) -> Callable[[bytes], object]:
             raise _broken(raw, error) from error
         if b"\\u0000" in raw or _LONG_NUMBER.search(raw):
             _check_values(msgspec.json.decode(raw))
+        sizes.check(body, bounds, len(raw))
         return body
 
     return read
