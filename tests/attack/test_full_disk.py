@@ -151,7 +151,7 @@ async def _written_until_refused(cloud: Cloud) -> dict[str, Any]:
 
 
 async def _until_ready(cloud: Cloud) -> None:
-    while (await cloud.http.get("/readyz")).status_code != 200:
+    while (await cloud.http.get("/readyz")).status_code != 200:  # noqa: ASYNC110 - another process
         await asyncio.sleep(0.05)
 
 

@@ -15,8 +15,8 @@ import structlog
 from gpuaas_contract import access, catalog, events, identity, instances, users
 from gpuaas_platform import server
 from gpuaas_platform.call import Site
-from gpuaas_platform.edge import telemetry
 from gpuaas_platform.edge import http as edge
+from gpuaas_platform.edge import telemetry
 from gpuaas_platform.kit import db, health
 from gpuaas_platform.kit.settings import Settings
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
