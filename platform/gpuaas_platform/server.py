@@ -250,8 +250,8 @@ def _map_large_blocks() -> None:
 async def _serve_all(
     application: http.Application, site: Site, listens: Sequence[Listen], sockets: Sequence[socket.socket]
 ) -> None:
-    descriptor_max = descriptors.for_connections(descriptors.raise_limit())
-    servers = [_server(application, site, listen, descriptor_max) for listen in listens]
+    descriptors.raise_limit()
+    servers = [_server(application, site, listen) for listen in listens]
 
     def stop() -> None:
         site.hub.close()
@@ -270,16 +270,12 @@ class _Server(uvicorn.Server):
     """A uvicorn server with our own acceptor, and without signal handling: several of them share one process, and
     `_serve_all` stops them."""
 
-    def __init__(self, config: uvicorn.Config, descriptor_max: int) -> None:
-        super().__init__(config)
-        self._descriptor_max = descriptor_max
-
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        config = self.config
+        config, descriptor_max = self.config, descriptors.for_connections()
         make_protocol = functools.partial(
             listener.Protocol, config, server_state=self.server_state, app_state=self.lifespan.state
         )
-        acceptors = [Acceptor(bound, make_protocol, config.ssl, self._descriptor_max) for bound in sockets or ()]
+        acceptors = [Acceptor(bound, make_protocol, config.ssl, descriptor_max) for bound in sockets or ()]
         for opened in acceptors:
             opened.start(config.backlog)
         self.servers = acceptors  # type: ignore[assignment]
@@ -290,7 +286,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _server(application: http.Application, site: Site, listen: Listen, descriptor_max: int) -> _Server:
+def _server(application: http.Application, site: Site, listen: Listen) -> _Server:
     def encryption(*_: object) -> ssl.SSLContext:
         folder, now = _keys_folder(site.settings), site.clock()
         return tls.server_context(tls.load_authority(folder, now), folder, listen.host, now)
@@ -310,7 +306,7 @@ def _server(application: http.Application, site: Site, listen: Listen, descripto
         timeout_keep_alive=math.ceil(site.settings.node_lost_after_s),
         timeout_graceful_shutdown=2,
     )
-    return _Server(config, descriptor_max)
+    return _Server(config)
 
 
 async def _open_database(settings: Settings, wakes: hub.Hub) -> db.Database:

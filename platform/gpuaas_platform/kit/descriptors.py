@@ -14,18 +14,21 @@ _ENOUGH = 4096
 _RESERVE_MIN, _RESERVE_SHARE = 32, 4
 
 
-def raise_limit() -> int:
-    """Raise the soft limit of open files to the hard limit and return it. Log it, as a warning if it is low."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(OSError, ValueError):  # a system may refuse its own hard limit; the soft one stays
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            soft = hard
-    write = log.warning if soft < _ENOUGH else log.info
-    write("server.open_files_limit", limit=soft, for_connections=for_connections(soft), recommended=_ENOUGH)
-    return soft
+def raise_limit() -> None:
+    """Raise the soft limit of open files to the hard limit. Log the result, as a warning if it is low."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # a system may refuse its own hard limit; the soft one stays
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    limit = _limit()
+    write = log.warning if limit < _ENOUGH else log.info
+    write("server.open_files_limit", limit=limit, for_connections=for_connections(), recommended=_ENOUGH)
 
 
-def for_connections(limit: int) -> int:
+def for_connections() -> int:
     """Return the bound below which the descriptors of connections must be: a quarter of the limit is reserved."""
+    limit = _limit()
     return limit - max(_RESERVE_MIN, limit // _RESERVE_SHARE)
+
+
+def _limit() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
