@@ -125,7 +125,7 @@ def connect(path: Path) -> sqlite3.Connection:
     # Foreign keys are not used: parents are not deleted before their children but get an end state, each write checks
     # its parent in the same transaction, and SQLite can add a constraint only by copying the table.
     connection.execute("PRAGMA synchronous=FULL")
-    # The journal of a large savepoint is a temporary file by default, which needs a free descriptor.
+    # By default the journal of a savepoint is a temporary file, which a process without free descriptors cannot open.
     connection.execute("PRAGMA temp_store=MEMORY")
     return connection
 
