@@ -1,12 +1,12 @@
-"""Named checks of this process, which `/readyz` runs. A part adds its check to `Site.health` where `server` builds it.
+"""Named checks of this process, which `/readyz` runs. `server` collects them in `Site.health`.
 
-A probe needs no credentials, so the checks run at most once in an interval, and probes that arrive together share a
-run. The store is checked by a real commit: a full disk or a read-only file system refuses nothing before that.
+The store is checked by a real commit: a full disk or a read-only file system refuses nothing before that. A probe needs
+no credentials, so this check runs at most once in an interval, and probes that arrive together share a run.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from gpuaas_platform.kit import clock, db, disk
@@ -17,35 +17,34 @@ ANSWER_S_MAX = 1.0
 NO_ANSWER = "no_answer"
 
 
-class Checks:
-    """The checks by name. `failed` runs all of them."""
+async def failed(checks: Mapping[str, Check]) -> dict[str, str]:
+    """Run the checks; return the names of those that failed, with their reasons."""
+    reasons = await asyncio.gather(*map(_reason, checks.values()))
+    return {name: reason for name, reason in zip(checks, reasons, strict=True) if reason}
 
-    def __init__(self, interval_s: float, **checks: Check) -> None:
-        self._interval_s, self._checks = interval_s, dict(checks)
-        self._runs: dict[str, tuple[float, asyncio.Future[str]]] = {}
 
-    def add(self, name: str, check: Check) -> None:
-        self._checks[name] = check
+async def _reason(check: Check) -> str:
+    try:
+        async with asyncio.timeout(ANSWER_S_MAX):
+            return await check()
+    except TimeoutError:
+        return NO_ANSWER
 
-    async def failed(self) -> dict[str, str]:
-        """Return the names of the checks that failed, with their reasons."""
-        reasons = await asyncio.gather(*map(self._reason, self._checks))
-        return {name: reason for name, reason in zip(self._checks, reasons, strict=True) if reason}
 
-    async def _reason(self, name: str) -> str:
-        try:
-            async with asyncio.timeout(ANSWER_S_MAX):
-                return await asyncio.shield(self._run(name))
-        except TimeoutError:
-            return NO_ANSWER
+class Shared:
+    """A check that runs at most once in an interval. A run that hangs is not started a second time."""
 
-    def _run(self, name: str) -> asyncio.Future[str]:
-        """Return the last run of a check, or a new one. A check that hangs is not started a second time."""
-        started_s, run = self._runs.get(name, (0.0, None))
-        if run is None or (run.done() and time.monotonic() - started_s >= self._interval_s):
-            run = asyncio.ensure_future(self._checks[name]())
-            self._runs[name] = time.monotonic(), run
-        return run
+    def __init__(self, check: Check, interval_s: float) -> None:
+        self._check, self._interval_s = check, interval_s
+        self._run: asyncio.Future[str] | None = None
+        self._started_s = 0.0
+
+    async def __call__(self) -> str:
+        run = self._run
+        if run is None or (run.done() and time.monotonic() - self._started_s >= self._interval_s):
+            run = self._run = asyncio.ensure_future(self._check())
+            self._started_s = time.monotonic()
+        return await asyncio.shield(run)
 
 
 def store_check(database: db.Database, now: clock.Clock) -> Check:
@@ -71,5 +70,17 @@ def disk_check(folder: Path) -> Check:
             return disk.space(folder).problem()
         except OSError:
             return "folder_missing"
+
+    return check
+
+
+def clock_check(guarded: clock.GuardedClock) -> Check:
+    """Return the check that the machine's clock has not jumped."""
+
+    async def check() -> str:
+        used = guarded()
+        if not guarded.jump_s:
+            return ""
+        return f"the clock of this machine jumped by {guarded.jump_s:+.0f} s; the platform uses {used:%FT%TZ}"
 
     return check

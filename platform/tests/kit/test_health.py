@@ -26,36 +26,35 @@ class Counted:
 
 async def test_probes_that_arrive_together_share_one_run() -> None:
     check = Counted("broken")
-    checks = health.Checks(60, it=check)
-    probes = [asyncio.create_task(checks.failed()) for _ in range(10)]
+    checks = {"it": health.Shared(check, 60)}
+    probes = [asyncio.create_task(health.failed(checks)) for _ in range(10)]
     await asyncio.sleep(0)
     check.released.set()
     assert await asyncio.gather(*probes) == [{"it": "broken"}] * 10
-    assert await checks.failed() == {"it": "broken"}
+    assert await health.failed(checks) == {"it": "broken"}
     assert check.runs == 1
 
 
 async def test_after_the_interval_a_check_runs_again_and_recovers_by_itself() -> None:
     check = Counted("broken")
     check.released.set()
-    checks = health.Checks(0, it=check)
-    assert await checks.failed() == {"it": "broken"}
+    checks = {"it": health.Shared(check, 0)}
+    assert await health.failed(checks) == {"it": "broken"}
     check.reason = ""
-    assert await checks.failed() == {}
+    assert await health.failed(checks) == {}
 
 
 async def test_a_check_that_hangs_is_reported_and_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "ANSWER_S_MAX", 0.01)
     hanging, passing = Counted(), Counted()
     passing.released.set()
-    checks = health.Checks(0, it=hanging)
-    checks.add("other", passing)
+    checks: dict[str, health.Check] = {"it": health.Shared(hanging, 0), "other": passing}
     for _ in range(3):
-        assert await checks.failed() == {"it": health.NO_ANSWER}
+        assert await health.failed(checks) == {"it": health.NO_ANSWER}
     assert hanging.runs == 1
     hanging.released.set()
     monkeypatch.setattr(health, "ANSWER_S_MAX", 60)
-    assert await checks.failed() == {}
+    assert await health.failed(checks) == {}
 
 
 @pytest.fixture
@@ -64,7 +63,7 @@ def settings(settings: Settings) -> Settings:
 
 
 async def test_the_store_check_commits_a_row(site: Site) -> None:
-    assert await site.health.failed() == {}
+    assert await health.failed(site.health) == {}
     row = await site.database.reader.one("SELECT written_at FROM store_probe")
     assert row is not None
     assert row[0] > 0
@@ -109,4 +108,4 @@ async def test_a_store_without_its_row_is_not_ready(site: Site) -> None:
         await tx.run("DELETE FROM store_probe")
 
     await site.database.write(delete)
-    assert await site.health.failed() == {"store": "row_missing"}
+    assert await health.failed(site.health) == {"store": "row_missing"}
