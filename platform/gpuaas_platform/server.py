@@ -344,8 +344,8 @@ class _Server(uvicorn.Server):
             listener.Protocol, config, server_state=self.server_state, app_state=self.lifespan.state
         )
         acceptors = [Acceptor(bound, make_protocol, config.ssl, descriptor_max) for bound in sockets or ()]
-        for opened in acceptors:
-            opened.start(config.backlog)
+        for acceptor in acceptors:
+            acceptor.start(config.backlog)
         self.servers = acceptors  # type: ignore[assignment]
         self.started = True
 

@@ -32,8 +32,8 @@ async def test_open_connections_are_served_while_hundreds_of_others_are_attempte
             cloud = Cloud(client)
             await cloud.sign_in(server.admin_password())
             await cloud.make_project()
-            with connections(tls_port if encrypted else server.port) as opened:
-                assert 0 < opened < BOUND
+            with connections(tls_port if encrypted else server.port) as left_open:
+                assert 0 < left_open < BOUND
                 for _ in range(50):
                     await cloud.make_event()
                 await _upload(cloud)
@@ -55,14 +55,14 @@ def connections(port: int) -> Iterator[int]:
     """Open many connections and send nothing; yield how many of them the server left open."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(ATTEMPTS)]
-        yield sum(not _is_closed(opened) for opened in sockets)
+        yield sum(not _is_closed(connection) for connection in sockets)
 
 
-def _is_closed(opened: socket.socket) -> bool:
+def _is_closed(connection: socket.socket) -> bool:
     """Wait for the server to close it; a connection that it accepted stays open and has nothing to read."""
-    opened.settimeout(0.5)
+    connection.settimeout(0.5)
     try:
-        return opened.recv(1) == b""
+        return connection.recv(1) == b""
     except TimeoutError:
         return False
     except ConnectionResetError:

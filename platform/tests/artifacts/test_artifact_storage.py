@@ -294,7 +294,7 @@ async def _sibling(world: World) -> str:
 
 
 def _with_quota(world: World, quota_bytes: int) -> None:
-    """Stands for a server that was started with this quota."""
+    """Change the setting as a restart with this quota would."""
     settings = dataclasses.replace(world.site.settings, artifact_quota_bytes=quota_bytes)
     object.__setattr__(world.site, "settings", settings)
 
