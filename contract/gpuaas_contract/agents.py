@@ -10,7 +10,8 @@ from gpuaas_contract.paths import ADMIN, NODE, NODE_TASK
 from gpuaas_contract.wire import Label, Query, Request, Timestamp, WaitSeconds, Wire
 
 Sha256 = Annotated[
-    str, msgspec.Meta(pattern=r"^[0-9a-f]{64}(?!\n)$", description="A digest has 64 lower-case hex digits.")
+    str,
+    msgspec.Meta(max_length=64, pattern=r"^[0-9a-f]{64}(?!\n)$", description="A digest has 64 lower-case hex digits."),
 ]
 TaskState = Literal["queued", "succeeded", "failed", "refused", "expired"]
 

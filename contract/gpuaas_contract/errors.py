@@ -205,6 +205,17 @@ class PolicyDenied(ApiError):
     default_fix = "`details.layer` names the policy layer: ask its admin, or choose a value that the policy allows."
 
 
+class StorageQuotaExceeded(ApiError):
+    """`details` has `max`, `present` and `asked`, in bytes."""
+
+    code, status, retryable = "storage_quota_exceeded", 422, False
+    title = "The artifacts of the organisation would need more storage than it may use"
+    default_fix = (
+        "Retire artifacts that are not needed: gpuaas artifact list, then gpuaas artifact retire ARTIFACT --reason"
+        " TEXT. Or ask the operator of the platform for a larger --artifact-quota-bytes."
+    )
+
+
 class NoCapacity(ApiError):
     code, status, title, retryable = "no_capacity", 422, "No node fits the request", True
     default_fix = (
@@ -399,6 +410,13 @@ class Sealed(ApiError):
 class Unavailable(ApiError):
     code, status, title, retryable = "unavailable", 503, "The platform cannot answer right now", True
     default_fix = "Retry after the number of seconds in Retry-After."
+
+
+class InsufficientStorage(ApiError):
+    """`details` has `free_bytes` and `reserve_bytes`, if they are known."""
+
+    code, status, title, retryable = "insufficient_storage", 507, "The platform's disk has no room for this", True
+    default_fix = "Ask the operator of the platform to free space on the disk of the data folder, then send it again."
 
 
 def _tree(root: type[ApiError]) -> list[type[ApiError]]:

@@ -16,7 +16,7 @@ from gpuaas_contract.wire import Page, Query
 from typing_extensions import TypeVar
 
 from gpuaas_platform.custody import port as custody
-from gpuaas_platform.kit import clock, db, hub, ids, keys, tail
+from gpuaas_platform.kit import clock, db, health, hub, ids, keys, tail
 from gpuaas_platform.kit.attempts import Attempts
 from gpuaas_platform.kit.gauges import Gauge
 from gpuaas_platform.kit.openid import Provider
@@ -44,6 +44,8 @@ class Site:
     clock: clock.GuardedClock
     tails: tail.Tails
     custody: custody.SecretStore
+    health: dict[str, health.Check]
+    """The checks of `/readyz`, by name."""
     opened_at: datetime.datetime
     """When this process started."""
     ca_pem: str = ""

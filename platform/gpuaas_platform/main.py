@@ -208,9 +208,21 @@ def _add_server_options(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--artifact-kept-s",
-        type=_seconds,
+        type=_whole_number,
         default=environment("GPUAAS_ARTIFACT_KEPT_S", str(Settings.artifact_kept_s)),
         help="seconds that the content of retired and revoked artifacts is kept; default %(default)s",
+    )
+    command.add_argument(
+        "--artifact-quota-bytes",
+        type=_whole_number,
+        default=environment("GPUAAS_ARTIFACT_QUOTA_BYTES", str(Settings.artifact_quota_bytes)),
+        help="bytes of artifacts that an organisation may store; 0 sets no limit; default %(default)s",
+    )
+    command.add_argument(
+        "--disk-reserve-bytes",
+        type=_whole_number,
+        default=environment("GPUAAS_DISK_RESERVE_BYTES"),
+        help="free bytes of the disk that artifacts must leave; default 1 GiB, or 5 %% of a small disk",
     )
     command.add_argument(
         "--accept-clock", action="store_true", help="start although the clock is behind the newest audit row"
@@ -305,9 +317,9 @@ def _network(text: str) -> str:
         raise argparse.ArgumentTypeError("an address or a network, such as 10.0.0.0/24") from error
 
 
-def _seconds(text: str) -> int:
+def _whole_number(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError("a whole number of seconds, 0 or more")
+        raise argparse.ArgumentTypeError("a whole number, 0 or more")
     return int(text)
 
 

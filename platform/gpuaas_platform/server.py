@@ -38,13 +38,29 @@ from gpuaas_platform.catalog.routes import routes as catalog_routes
 from gpuaas_platform.custody import port as custody
 from gpuaas_platform.custody.embedded import EmbeddedCustody
 from gpuaas_platform.edge import http, idempotency, listener
+from gpuaas_platform.edge.acceptor import Acceptor
 from gpuaas_platform.identity.accounts.routes import routes as account_routes
 from gpuaas_platform.identity.routes import routes as identity_routes
 from gpuaas_platform.identity.tokens import retention as token_retention
 from gpuaas_platform.identity.users.routes import routes as people_routes
 from gpuaas_platform.instances import breakers
 from gpuaas_platform.instances.routes import routes as instances_routes
-from gpuaas_platform.kit import clock, db, hub, keys, loop, migrate, openid, postgres, private, retention, sqlite, tail
+from gpuaas_platform.kit import (
+    clock,
+    db,
+    descriptors,
+    health,
+    hub,
+    keys,
+    loop,
+    migrate,
+    openid,
+    postgres,
+    private,
+    retention,
+    sqlite,
+    tail,
+)
 from gpuaas_platform.kit.gauges import Gauge
 from gpuaas_platform.kit.reactions import Reactions
 from gpuaas_platform.kit.settings import Settings
@@ -131,6 +147,7 @@ async def open_site(
             clock=guarded,
             tails=tails,
             custody=_open_custody(settings, database),
+            health=_health_checks(settings, database, guarded),
             ca_pem=pinned.pem,
             ca_sha256=pinned.sha256,
             reactions=REACTIONS,
@@ -294,6 +311,7 @@ def _map_large_blocks() -> None:
 async def _serve_all(
     application: http.Application, site: Site, listens: Sequence[Listen], sockets: Sequence[socket.socket]
 ) -> None:
+    descriptors.raise_limit()
     authority = tls.load_authority(_keys_folder(site.settings), site.clock())
     shown = certificates.Certificates(authority, site.clock)
     with _tls_failures():
@@ -319,7 +337,19 @@ async def _serve_all(
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn server without signal handling: several of them share one process, and `_serve_all` stops them."""
+    """A uvicorn server with our own acceptor, and without signal handling: several of them share one process, and
+    `_serve_all` stops them."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        config, descriptor_max = self.config, descriptors.for_connections()
+        make_protocol = functools.partial(
+            listener.Protocol, config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        acceptors = [Acceptor(bound, make_protocol, config.ssl, descriptor_max) for bound in sockets or ()]
+        for acceptor in acceptors:
+            acceptor.start(config.backlog)
+        self.servers = acceptors  # type: ignore[assignment]
+        self.started = True
 
     @contextlib.contextmanager
     def capture_signals(self):  # type: ignore[no-untyped-def]
@@ -401,6 +431,14 @@ def _store_failures(settings: Settings) -> Iterator[None]:
             fix = error.fix
         name = postgres.shown(url) if url else str(settings.data_dir)
         raise CannotStart(f"cannot open the store {name}: {why}", fix) from error
+
+
+def _health_checks(settings: Settings, database: db.Database, guarded: clock.GuardedClock) -> dict[str, health.Check]:
+    return {
+        "clock": health.clock_check(guarded),
+        "store": health.Shared(health.store_check(database, guarded), settings.ready_interval_s),
+        "disk": health.disk_check(settings.data_dir),
+    }
 
 
 def _open_custody(settings: Settings, database: db.Database) -> custody.SecretStore:

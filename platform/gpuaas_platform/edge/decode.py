@@ -15,7 +15,7 @@ from gpuaas_contract import errors
 from gpuaas_contract.endpoint import AnyEndpoint
 from gpuaas_contract.wire import NoBody, Query
 
-from gpuaas_platform.edge import json_keys
+from gpuaas_platform.edge import json_keys, sizes
 
 _Type = msgspec.inspect.Type
 _PARSED = (msgspec.inspect.IntType, msgspec.inspect.FloatType, msgspec.inspect.BoolType)
@@ -72,7 +72,7 @@ def query_reader(endpoint: AnyEndpoint) -> Callable[[bytes], tuple[Query, bool]]
 def body_reader(endpoint: AnyEndpoint) -> Callable[[bytes], object]:
     """Return a function that decodes the bytes of a body into the endpoint's request struct."""
     kind = endpoint.request
-    decoder = msgspec.json.Decoder(kind)
+    decoder, bounds = msgspec.json.Decoder(kind), sizes.bounds_of(kind)
 
     def read(raw: bytes) -> object:
         if kind is NoBody and not raw:
@@ -92,6 +92,7 @@ def body_reader(endpoint: AnyEndpoint) -> Callable[[bytes], object]:
         key = json_keys.repeated(raw)
         if key is not None:
             raise _invalid(f"The body has the key `{key[:100]}` more than once in one object.", key[:100])
+        sizes.check(body, bounds, len(raw))
         return body
 
     return read

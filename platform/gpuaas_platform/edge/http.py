@@ -135,7 +135,7 @@ class Application:
             return observe, problem(refused, exchange.correlation_id)
         except db.Unavailable as error:
             log.error("store.unavailable", correlation_id=exchange.correlation_id, error=str(error))
-            return observe, problem(errors.Unavailable("The store does not answer."), exchange.correlation_id)
+            return observe, problem(_unavailable(error), exchange.correlation_id)
         except Exception:
             log.exception("request.failed", correlation_id=exchange.correlation_id, route=exchange.route)
             return observe, problem(errors.ApiError(), exchange.correlation_id)
@@ -216,6 +216,21 @@ class Application:
             logs.info(line)
         if self._spans is not None:
             self._spans.export(line, exchange.trace)
+
+
+_REFUSED: Mapping[db.Reason, str] = {
+    "disk_full": "The disk of the store is full.",
+    "disk_failed": "The disk of the store fails.",
+    "read_only": "The store is read-only.",
+}
+
+
+def _unavailable(error: db.Unavailable) -> errors.Unavailable:
+    """Return the error for callers: the reason, but not the text of the engine, which is in the log."""
+    if not error.reason:
+        return errors.Unavailable("The store does not answer.")
+    fix = "The operator of the platform repairs the disk or frees space; then send the request again."
+    return errors.Unavailable(_REFUSED[error.reason], details={"reason": error.reason}, fix=fix)
 
 
 def _with_ids(path: Path, admission: Admission) -> Path:

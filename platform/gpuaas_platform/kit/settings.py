@@ -87,6 +87,11 @@ class Settings:
     node_rate_limit_burst: int = 100
     artifact_bytes_max: int = 2 * 1024**3
     """Size limit of an artifact, uploaded or fetched."""
+    artifact_quota_bytes: int = 20 * 1024**3
+    """Largest size of all artifacts of one organisation, also without any policy; 0: no limit."""
+    disk_reserve_bytes: int | None = None
+    """Free space in the file system of `data_dir` that uploads and fetches of artifacts must leave; None: 1 GiB, or 5 %
+    of the file system if that is less."""
     artifact_fetch_s_max: float = 600.0
     """A source that has not sent the whole artifact after this time counts as unreachable."""
     artifact_internal_hosts: tuple[str, ...] = ()
@@ -107,6 +112,8 @@ class Settings:
     """How often the platform checks again whether the caller of an open stream may still see it."""
     audit_head_interval_s: float = 60.0
     """How often changed audit chains get a new signed head. Rows after the last head are not protected by one yet."""
+    ready_interval_s: float = 1.0
+    """`/readyz` writes to the store at most this often; probes in between get the last result."""
     sweep_interval_s: float = 1.0
     """How often each loop checks deadlines, even if it is not woken."""
 

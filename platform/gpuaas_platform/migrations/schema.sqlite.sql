@@ -610,6 +610,13 @@ CREATE TABLE ssh_keys (
 );
 CREATE UNIQUE INDEX ssh_keys_of_person ON ssh_keys (user_id, fingerprint);
 
+-- When `/readyz` last wrote to the store. One row. Written by: kit.
+CREATE TABLE store_probe (
+    probe      INTEGER NOT NULL,
+    written_at BIGINT NOT NULL,  -- microseconds since 1970
+    PRIMARY KEY (probe)
+);
+
 -- An access token; only its digest is stored. Written by: identity.
 CREATE TABLE tokens (
     digest     TEXT NOT NULL,
