@@ -136,7 +136,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=AGENT_VERSION)
     actions = parser.add_subparsers(dest="command", metavar="COMMAND", help="default: run the agent")
     pin = actions.add_parser("pin-release-key", help="accept releases of the agent that this key signed")
-    pin.add_argument("file", type=Path, metavar="FILE", help="public key, made by python -m gpuaas_agent.signing")
+    pin.add_argument("file", type=Path, metavar="FILE", help="public key, made by python -m gpuaas_agent.signer")
     return parser
 
 

@@ -1,6 +1,6 @@
 """Signatures of agent releases: what a release key signs, and the check with the keys that are pinned on this node.
 
-`handlers.upgrade` verifies, `signing` signs. The platform computes the same message.
+`handlers.upgrade` verifies, `signer` signs. The platform computes the same message.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from agent_process import AgentProcess
-from gpuaas_agent import AGENT_VERSION, build, ed25519, releases, signing
+from gpuaas_agent import AGENT_VERSION, build, ed25519, releases, signer
 from gpuaas_agent.testing import platform as testing_platform
 
 LONG_TRIAL_S, SHORT_TRIAL_S = 30, 2
@@ -34,7 +34,7 @@ def platform(tmp_path: Path) -> Iterator[testing_platform.Platform]:
 def release_key(tmp_path: Path) -> Path:
     """The private key of the operator's releases; its public key is in the file with the suffix .pub."""
     path = tmp_path / "release.key"
-    signing.create_key(path)
+    signer.create_key(path)
     return path
 
 
@@ -211,7 +211,7 @@ def test_a_release_that_another_key_signed_is_never_started(
     tmp_path: Path, platform: testing_platform.Platform, agent: AgentProcess
 ) -> None:
     other = tmp_path / "other.key"
-    signing.create_key(other)
+    signer.create_key(other)
     assert refused(tmp_path, platform, agent, other) == "agent_signature_invalid"
 
 
@@ -253,10 +253,10 @@ def test_an_agent_without_a_pinned_key_refuses_until_one_is_pinned_on_its_machin
 
 def test_during_a_change_of_keys_both_keys_are_accepted(tmp_path: Path, platform: testing_platform.Platform) -> None:
     old, new = tmp_path / "old.key", tmp_path / "new.key"
-    agent = AgentProcess(tmp_path, platform.url, platform.enrolment_token, release_keys=[signing.create_key(old)])
+    agent = AgentProcess(tmp_path, platform.url, platform.enrolment_token, release_keys=[signer.create_key(old)])
     with agent.running():
         platform.until(lambda: bool(platform.seen("PUT", "/status")))
-    signing.create_key(new)
+    signer.create_key(new)
     for _ in range(2):
         agent.pin(Path(f"{new}.pub"))
     assert len(json.loads(agent.config.read_text())["release_keys"]) == 2

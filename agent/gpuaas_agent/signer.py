@@ -1,4 +1,4 @@
-"""`python -m gpuaas_agent.signing`: make a release key, and sign builds of the agent with it, on a computer without network.
+"""`python -m gpuaas_agent.signer`: make a release key and sign builds of the agent, on a computer without network.
 
 It needs Python, openssl and this folder. It is not in the built agent: nodes verify signatures and never make one.
 """
@@ -60,12 +60,12 @@ def _version(archive: Path) -> str:
     """Read the version from the archive, without running anything of it."""
     try:
         with zipfile.ZipFile(archive) as build:
-            found = _VERSION.search(build.read(_VERSION_FILE))
+            match = _VERSION.search(build.read(_VERSION_FILE))
     except (zipfile.BadZipFile, KeyError):
-        found = None
-    if found is None:
+        match = None
+    if match is None:
         raise CannotSign(f"{archive} is not a build of the agent. Make one: python -m gpuaas_agent.build {archive}")
-    return found[1].decode()
+    return match[1].decode()
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -103,7 +103,7 @@ def _new_passphrase() -> bytes:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m gpuaas_agent.signing", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m gpuaas_agent.signer", description=__doc__)
     actions = parser.add_subparsers(dest="command", required=True)
     create = actions.add_parser("create-key", help="write a new private key to FILE and its public key to FILE.pub")
     create.add_argument("file", type=Path, metavar="FILE")

@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from gpuaas_agent import AGENT_VERSION, build, config, ed25519, errors, releases, signing
+from gpuaas_agent import AGENT_VERSION, build, config, ed25519, errors, releases, signer
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def archive(tmp_path: Path) -> Path:
 
 def run(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:
     """Run the tool without a terminal: it then reads passphrases from stdin."""
-    argv = [sys.executable, "-W", "ignore", "-m", "gpuaas_agent.signing", *words]
+    argv = [sys.executable, "-W", "ignore", "-m", "gpuaas_agent.signer", *words]
     return subprocess.run(argv, input=given, capture_output=True, text=True, check=False, start_new_session=True)
 
 
@@ -74,7 +74,7 @@ def test_two_different_passphrases_make_no_key(tmp_path: Path) -> None:
 
 def test_only_a_build_of_the_agent_is_signed(tmp_path: Path) -> None:
     key, other = tmp_path / "release.key", tmp_path / "other.pyz"
-    signing.create_key(key)
+    signer.create_key(key)
     with zipfile.ZipFile(other, "w") as archive:
         archive.writestr("__main__.py", "print('not an agent')")
     refused = run("sign", str(other), "--key", str(key))
@@ -83,7 +83,7 @@ def test_only_a_build_of_the_agent_is_signed(tmp_path: Path) -> None:
 
 
 def test_the_tool_is_not_in_the_built_agent(archive: Path) -> None:
-    assert "gpuaas_agent/signing.py" not in zipfile.ZipFile(archive).namelist()
+    assert "gpuaas_agent/signer.py" not in zipfile.ZipFile(archive).namelist()
 
 
 @pytest.mark.parametrize("given", ["", "no key", "ssh-ed25519 AAAA", base64.b64encode(bytes(44)).decode()])
@@ -100,7 +100,7 @@ def test_what_is_not_an_ed25519_public_key_is_not_pinned(tmp_path: Path, given: 
 
 def test_a_key_is_pinned_in_either_form(tmp_path: Path) -> None:
     path, key = tmp_path / "agent.json", tmp_path / "release.key"
-    line = signing.create_key(key)
+    line = signer.create_key(key)
     pem = Path(f"{key}.pub").read_text()
     path.write_text(json.dumps({"server": "http://127.0.0.1:1", "name": "gpu-1", "release_keys": [pem, line]}))
     assert config.load(path).release_keys == (line, line)
