@@ -37,6 +37,8 @@ GRACE_S = 45.0
 
 def main(arguments: list[str] | None = None) -> int:
     flags = _parser().parse_args(arguments)
+    if flags.command:
+        return pin_release_key(flags)
     signal.signal(signal.SIGTERM, _exit_on_signal)
     signal.signal(signal.SIGINT, _exit_on_signal)
     if flags.trial:
@@ -44,8 +46,6 @@ def main(arguments: list[str] | None = None) -> int:
     stop = threading.Event()
     archive = own_archive(flags)
     try:
-        if flags.command:
-            return pin_release_key(flags)
         poller = prepare(config.load(flags.config), flags.state, archive, stop)
     except errors.CannotStart as error:
         log.error("agent.start_failed", error=str(error))
@@ -63,7 +63,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def pin_release_key(flags: argparse.Namespace) -> int:
-    key = config.pin_release_key(flags.config, flags.file)
+    try:
+        key = config.pin_release_key(flags.config, flags.file)
+    except errors.CannotStart as error:
+        log.error("release_key.pin_failed", error=str(error))
+        return EXIT_CONFIGURATION
     fix = "Restart the agent to use it: systemctl restart gpuaas-agent"
     log.info("release_key.pinned", key_id=releases.key_id(key), config=str(flags.config), fix=fix)
     return 0
