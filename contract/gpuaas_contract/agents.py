@@ -127,7 +127,7 @@ AGENT_RELEASE_APPROVE = REGISTERED_RELEASE.row(
     "Approve a release of the node agent",
     "By another person than the one who registered it, unless the server was started with "
     "`--agent-release-approvals 0`.",
-).post(ApproveAgentRelease, AgentRelease, "capacity.agent.release")
+).post(ApproveAgentRelease, AgentRelease, "capacity.agent.release", subject="sha256")
 AGENT_RELEASE_LIST = ADMIN.row(
     "/agent-releases", "capacity.agent_release.list", "List releases of the node agent"
 ).list(AgentRelease, "capacity.node.read")

@@ -8,7 +8,6 @@ gpuaas agent register agent.pyz
     --signature FILE: Made by python -m gpuaas_agent.signer sign; else the file with the suffix .sig.
 gpuaas agent approve 0.2.0 --reason "built it from the same source: the same SHA-256"
     Approve a release that another person registered, so that it can be installed.
-    sha256 RELEASE: Its version or SHA-256.
 gpuaas agent list
     Every release there is.
 gpuaas agent upgrade gpu-1 --to 0.2.0 --reason "try the new agent"
