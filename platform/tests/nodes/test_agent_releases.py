@@ -1,17 +1,21 @@
 """Releases of the agent: signed by a key the platform was configured with, and approved by a second person."""
 
+import argparse
 import dataclasses
 import hashlib
+from pathlib import Path
 
 import msgspec
+import old_store
 import pytest
 import signed_releases
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gpuaas_agent import ed25519
 from gpuaas_agent import releases as agent_releases
 from gpuaas_contract import agents, audit, errors, node
+from gpuaas_platform import main, server
 from gpuaas_platform.kit.settings import Settings
-from gpuaas_platform.nodes import rules, signatures
+from gpuaas_platform.nodes import rules, signatures, store
 from platform_world import World
 from signed_releases import archive, body
 
@@ -142,3 +146,29 @@ class TestWithoutASecondPerson:
             rules.check_approved(release, 1)
         again = rules.approved(release, "another person", world.clock(), approvals=1)
         rules.check_approved(again, 1)
+
+
+async def test_releases_of_an_older_store_have_no_signature_and_are_deleted(
+    settings: Settings, database_url: str
+) -> None:
+    settings.data_dir.mkdir(mode=0o700)
+    await old_store.schema_before(
+        33,
+        settings.sqlite_path,
+        database_url,
+        """INSERT INTO agent_releases VALUES ('0', '{"sha256":"0","version":"1"}')""",
+        "INSERT INTO agent_files VALUES ('0', 'UEs=')",
+    )
+    async with server.open_site(settings) as site:
+        assert await store.AGENT_RELEASES.find(site.database.reader, "1 = 1") == []
+        assert await store.file(site.database.reader, "0") is None
+
+
+def test_a_file_without_a_public_key_is_refused_at_the_start(tmp_path: Path) -> None:
+    file = tmp_path / "release.key.pub"
+    for content in ("", "no key", signed_releases.public_pem().replace("MCow", "MCox")):
+        file.write_text(content)
+        with pytest.raises(argparse.ArgumentTypeError, match="not an Ed25519 public key"):
+            main._release_key(str(file))
+    file.write_text(signed_releases.public_pem())
+    assert main._release_key(str(file)) == signed_releases.public_pem()
