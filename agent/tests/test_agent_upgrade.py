@@ -8,13 +8,14 @@ import hashlib
 import io
 import json
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 from agent_process import AgentProcess
-from gpuaas_agent import AGENT_VERSION, build, ed25519, releases, signer
+from gpuaas_agent import AGENT_VERSION, build, ed25519, releases, report, signer
 from gpuaas_agent.testing import platform as testing_platform
 
 LONG_TRIAL_S, SHORT_TRIAL_S = 30, 2
@@ -56,14 +57,20 @@ def variant(directory: Path, **changed: str) -> bytes:
     return made.getvalue()
 
 
-def upgrade(platform: testing_platform.Platform, content: bytes, key: Path | None, **changes: Any) -> None:
-    """Deliver an upgrade to this content, signed with the key."""
+def upgrade(
+    platform: testing_platform.Platform,
+    content: bytes,
+    key: Path | None,
+    sent: Mapping[str, str] = MappingProxyType({}),
+    **changes: Any,
+) -> None:
+    """Deliver an upgrade to this content, signed with the key. `sent` replaces what the platform sends with it."""
     sha256 = hashlib.sha256(content).hexdigest()
     platform.agent_releases.setdefault(sha256, content)
     if key is not None:
         signature = ed25519.sign(key, releases.message(NEXT_VERSION, sha256))
         encoded = base64.b64encode(signature).decode()
-        platform.release_signatures[sha256] = {"version": NEXT_VERSION, "signature": encoded}
+        platform.release_signatures[sha256] = {"version": NEXT_VERSION, "signature": encoded, **sent}
     (node_id,) = platform.nodes.values()
     params = {"sha256": sha256, "trial_s": LONG_TRIAL_S, **changes}
     platform.deliver(platform.task(node_id, "agent.upgrade", params))
@@ -92,12 +99,7 @@ def test_an_agent_that_reports_takes_over_and_posts_the_result(
 
 CRASHES = 'raise SystemExit("this build is broken")\n'
 HANGS = "import time\n\ntime.sleep(3600)\n"
-SILENT = """
-import threading
-
-def run(client, agent, stop, on_accepted):
-    threading.Event().wait()
-"""
+SILENT = Path(report.__file__).read_text() + "\nimport threading\nReporter.run = lambda _: threading.Event().wait()\n"
 
 
 @pytest.mark.parametrize(
@@ -105,7 +107,7 @@ def run(client, agent, stop, on_accepted):
     [
         ({"__main__.py": CRASHES}, LONG_TRIAL_S, "this build is broken"),
         ({"__main__.py": HANGS}, SHORT_TRIAL_S, f"did not end within {SHORT_TRIAL_S} s"),
-        ({"gpuaas_agent/heartbeat.py": SILENT}, SHORT_TRIAL_S, f"did not end within {SHORT_TRIAL_S} s"),
+        ({"gpuaas_agent/report.py": SILENT}, SHORT_TRIAL_S, f"did not end within {SHORT_TRIAL_S} s"),
         ({"gpuaas_agent/tasks.py": "no Python at all"}, LONG_TRIAL_S, "SyntaxError"),
     ],
     ids=["crashes", "hangs", "never reports", "does not compile"],
@@ -184,15 +186,14 @@ OTHER_PURPOSE = b"gpuaas-node-token\n"
 
 
 def refused(
-    tmp_path: Path, platform: testing_platform.Platform, agent: AgentProcess, key: Path | None, **changes: str
+    tmp_path: Path, platform: testing_platform.Platform, agent: AgentProcess, key: Path | None, **sent: str
 ) -> str:
     """Deliver an archive that leaves a file if anything of it runs; return the code with which the agent refuses it."""
     trace = tmp_path / "it-ran"
     content = variant(tmp_path, **{"__main__.py": PROOF_OF_A_RUN.format(path=str(trace))})
     with agent.running() as process:
         platform.until(lambda: bool(platform.seen("PUT", "/status")))
-        upgrade(platform, content, key)
-        platform.release_signatures.get(hashlib.sha256(content).hexdigest(), {}).update(changes)
+        upgrade(platform, content, key, sent)
         platform.until(lambda: bool(platform.results))
         assert process.poll() is None
     assert not trace.exists()
@@ -224,15 +225,15 @@ def test_a_release_that_another_key_signed_is_never_started(
     assert refused(tmp_path, platform, agent, other) == "agent_signature_invalid"
 
 
-@pytest.mark.parametrize("changes", [{"version": "9.9.8"}, {"signature": "no base64!"}, {"signature": ""}])
+@pytest.mark.parametrize("sent", [{"version": "9.9.8"}, {"signature": "no base64!"}, {"signature": ""}])
 def test_a_signature_that_does_not_fit_starts_nothing(
     tmp_path: Path,
     platform: testing_platform.Platform,
     agent: AgentProcess,
     release_key: Path,
-    changes: dict[str, str],
+    sent: dict[str, str],
 ) -> None:
-    assert refused(tmp_path, platform, agent, release_key, **changes) == "agent_signature_invalid"
+    assert refused(tmp_path, platform, agent, release_key, **sent) == "agent_signature_invalid"
 
 
 def test_a_signature_by_the_release_key_for_another_purpose_starts_nothing(
