@@ -44,7 +44,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "project": ("people", "create projects, choose the one to work in"),
         "service-account": ("people", "service accounts and their keys, from making to ending them"),
         "node": ("node", "admit nodes, look at them and their health, cordon, drain and retire them"),
-        "agent": ("agent", "releases of the node agent; upgrade nodes one after another"),
+        "agent": ("agent", "signed releases of the node agent; approve them, upgrade nodes one after another"),
         "allocation": ("allocation", "claim nodes for a project, choose who is on them, give them back"),
         "credential": ("access", "private keys for hosts that know no other, kept in custody"),
         "ssh-key": ("access", "your own public keys"),

@@ -41,7 +41,7 @@ SUBCOMMANDS = {
         *("token", "list", "get", "inspect", "health", "set", "cordon", "uncordon", "drain", "retire"),
         *("task list", "task describe"),
     ],
-    "agent": ["register", "list", "upgrade"],
+    "agent": ["register", "approve", "list", "upgrade"],
     "allocation": ["request", "list", "people", "release", "force-release"],
     "credential": ["create", "list", "rotate", "revoke"],
     "ssh-key": ["add", "list", "delete"],

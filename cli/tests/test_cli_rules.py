@@ -201,6 +201,10 @@ def test_without_machines_the_server_listens_on_loopback_only() -> None:
         "server",
         "--data",
         "/home/local/data",
+        "--agent-release-key",
+        "/home/local/agent-release.key.pub",
+        "--agent-release-approvals",
+        "0",
         "--listen",
         "127.0.0.1:1",
     ]

@@ -360,6 +360,26 @@ class ArtifactUnknown(ApiError):
     default_fix = "Publish, verify and promote it in this project, or ask a platform admin to share it."
 
 
+class AgentNoReleaseKey(ApiError):
+    code, status, retryable = "agent_no_release_key", 409, False
+    title = "The platform has no key to verify agent releases with"
+    default_fix = "Start the server with the public key of your releases: --agent-release-key FILE"
+
+
+class AgentSignatureInvalid(ApiError):
+    code, status, retryable = "agent_signature_invalid", 422, False
+    title = "No trusted release key signed these bytes and this version"
+    default_fix = (
+        "Sign the build offline: python -m gpuaas_agent.signer sign agent.pyz --key KEY. Then register it again."
+    )
+
+
+class AgentReleaseUnapproved(ApiError):
+    code, status, retryable = "agent_release_unapproved", 409, False
+    title = "No second person has approved this agent release"
+    default_fix = "A second person checks it and runs: gpuaas agent approve RELEASE --reason REASON"
+
+
 class DeliveryExpired(ApiError):
     code, status, title, retryable = "delivery_expired", 403, "The delivery has expired", False
     default_fix = "Ask for a new delivery."

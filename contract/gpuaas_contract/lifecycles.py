@@ -35,6 +35,7 @@ NodeStatus = Literal["ready", "lost"]
 """Whether a node sends heartbeats; it changes automatically, in both directions."""
 NodeAdminState = Literal["active", "cordoned", "draining", "retired"]
 """What operators want of a node, independent of its heartbeats."""
+AgentReleaseStatus = Literal["registered", "approved"]
 AppVersionState = Literal["registered", "published", "deprecated", "withdrawn"]
 StepState = Literal["running", "succeeded", "failed"]
 ArtifactLifecycle = Literal["published", "promoted", "deprecated", "retired"]
@@ -99,6 +100,7 @@ NODE_ADMIN: Final = _table(
     draining="active cordoned retired",
     retired="",
 )
+AGENT_RELEASE: Final = _table(registered="approved", approved="")
 APP_VERSION: Final = _table(
     registered="published withdrawn",
     published="deprecated withdrawn",

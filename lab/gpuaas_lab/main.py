@@ -26,7 +26,9 @@ StateFolder = Annotated[Path, typer.Option("--state", envvar="GPUAAS_LAB_STATE",
 PackageList = Annotated[Path | None, typer.Option("--packages", help="File: one Debian package per line.")]
 Gpus = Annotated[int, typer.Option("--gpus", min=0, max=16, help="Fake GPUs per new machine.")]
 AgentFile = Annotated[Path | None, typer.Option("--agent", help="Node agent (.pyz) to install; needs --enrol.")]
-EnrolFile = Annotated[Path | None, typer.Option("--enrol", help="JSON: server, ca_sha256, tokens by machine.")]
+EnrolFile = Annotated[
+    Path | None, typer.Option("--enrol", help="JSON: server, ca_sha256, tokens by machine, release_keys.")
+]
 Output = Annotated[str, typer.Option("--output", "-o", help="table or json.")]
 Names = Annotated[list[str], typer.Argument(help="Machine names.", metavar="NAME...")]
 

@@ -22,6 +22,7 @@ from gpuaas_platform.identity import service as identity
 from gpuaas_platform.identity.users import first_password
 from gpuaas_platform.kit import clock, ids, logs, peers
 from gpuaas_platform.kit.settings import Settings
+from gpuaas_platform.nodes import signatures
 
 _EXAMPLES = """examples:
   gpuaas-platform server --data ./cloud
@@ -88,6 +89,7 @@ def _settings(options: argparse.Namespace) -> Settings:
     if options.command == "server":
         given["artifact_internal_hosts"] = tuple(options.artifact_internal_hosts or ())
         given["trusted_proxies"] = tuple(options.trusted_proxies or ())
+        given["agent_release_keys"] = tuple(options.agent_release_keys or ())
         given["rate_limit_burst"] = max(1, int(options.rate_limit_per_s * 2))
     settings = Settings(custody_key_file=_given_key(os.environ.get("CREDENTIALS_DIRECTORY", "")), **given)
     if settings.oidc_issuer and not (settings.oidc_client_id and settings.oidc_redirect_url):
@@ -231,6 +233,22 @@ def _add_server_options(command: argparse.ArgumentParser) -> None:
         "--accept-data-loss", action="store_true", help="start although the database lacks rows that were signed"
     )
 
+    command.add_argument(
+        "--agent-release-key",
+        dest="agent_release_keys",
+        metavar="FILE",
+        type=_release_key,
+        action="append",
+        help="public key of agent releases, PEM, repeatable; without one, no release can be registered",
+    )
+    command.add_argument(
+        "--agent-release-approvals",
+        type=int,
+        choices=(0, 1),
+        default=environment("GPUAAS_AGENT_RELEASE_APPROVALS", str(Settings.agent_release_approvals)),
+        help="other people who must approve an agent release before it can be installed; default %(default)s",
+    )
+
 
 async def _make_first_admin(listen: server.Listen, site: Site) -> None:
     password = ids.new_secret("admin")
@@ -294,6 +312,16 @@ def _folder(text: str) -> Path:
 
 def _file(text: str) -> Path | None:
     return Path(text) if text else None
+
+
+def _release_key(text: str) -> str:
+    """Read a public key. It is checked at the start, because its first use may be months later."""
+    try:
+        pem = Path(text).read_text()
+        signatures.public_key(pem)
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"{text} is not an Ed25519 public key in PEM form: {error}") from error
+    return pem
 
 
 def _rate(text: str) -> float:

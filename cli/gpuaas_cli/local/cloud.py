@@ -54,6 +54,8 @@ async def _up(request: plan.CloudRequest) -> int:
         (request.folder / MACHINES).touch()
         # Creates the bridge. Machines reach the server at this host's address on it.
         gateway = lab.ask("network")["gateway"]
+    if not request.release_public_key.exists():
+        report.captured([sys.executable, "-m", "gpuaas_agent.signer", "create-key", str(request.release_key)])
     with report.step("starting the server", f"server ready on {request.server}"):
         started_at = await server.ensure(request, gateway)
     async with _session(request) as session:
@@ -105,6 +107,7 @@ async def _machines(request: plan.CloudRequest, session: Session, lab: report.La
         "server": f"https://{gateway}:{plan.GATEWAY_PORT}",
         "ca_sha256": tokens[0].ca_sha256 if tokens else "",
         "tokens": {token.name: token.token for token in tokens},
+        "release_keys": [request.release_public_key.read_text()],
     }
     home.write_private(enrolment, json.dumps(content).encode())
     try:

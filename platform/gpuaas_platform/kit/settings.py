@@ -66,6 +66,11 @@ class Settings:
     """Time in which a new agent must send a heartbeat; otherwise the old agent stays."""
     agent_upgrade_ttl_s: int = 600
     """An agent upgrade that has no result after this time expires."""
+    agent_release_keys: tuple[str, ...] = ()
+    """Public keys in PEM form. A release of the agent is registered only if one of them signed it; none: no release is.
+    Nodes verify releases with their own keys, which operators pin on them."""
+    agent_release_approvals: int = 1
+    """How many other people must approve a release before it can be installed: 0 or 1."""
     controllers_kept_s: int = 7 * 86400
     """How long a controller that no longer responds is listed."""
     idempotency_kept_s: int = 48 * 3600
