@@ -16,6 +16,7 @@ LIFECYCLES = {
     "operation": (lifecycles.OPERATION, "accepted"),
     "allocation": (lifecycles.ALLOCATION, "requested"),
     "node_admin": (lifecycles.NODE_ADMIN, "active"),
+    "node_tenancy": (lifecycles.NODE_TENANCY, "clean"),
     "artifact": (lifecycles.ARTIFACT, "published"),
     "artifact_trust": (lifecycles.ARTIFACT_TRUST, "unverified"),
     "placement": (lifecycles.PLACEMENT, "queued"),

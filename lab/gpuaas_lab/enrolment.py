@@ -27,16 +27,24 @@ class Enrolment:
 
 
 def read(agent: Path, enrol: Path) -> Enrolment:
+    program, unit = read_agent(agent)
     try:
         data = json.loads(enrol.read_text())
-        with zipfile.ZipFile(agent) as archive:
-            unit = archive.read(UNIT_NAME)
-        return Enrolment(agent.read_bytes(), unit, str(data["server"]), str(data["ca_sha256"]), dict(data["tokens"]))
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as reason:
+        return Enrolment(program, unit, str(data["server"]), str(data["ca_sha256"]), dict(data["tokens"]))
+    except (OSError, ValueError, KeyError, TypeError) as reason:
         raise errors.UsageError(
-            f"cannot read the agent {agent} or the enrolment file {enrol}: {reason!r}",
+            f"cannot read the enrolment file {enrol}: {reason!r}",
             'content of the enrolment file: {"server": "https://…", "ca_sha256": "…", "tokens": {"gpu-1": "…"}}',
         ) from reason
+
+
+def read_agent(agent: Path) -> tuple[bytes, bytes]:
+    """Return the file of the agent and its systemd unit, which is in the file."""
+    try:
+        with zipfile.ZipFile(agent) as archive:
+            return agent.read_bytes(), archive.read(UNIT_NAME)
+    except (OSError, KeyError, zipfile.BadZipFile) as reason:
+        raise errors.UsageError(f"cannot read the agent {agent}: {reason!r}") from reason
 
 
 def apply(target: machine.Machine, enrolment: Enrolment) -> bool:

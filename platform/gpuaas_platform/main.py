@@ -47,6 +47,11 @@ _VAULT = {
     "prefix": "path below which this platform's secrets are stored",
     "ca-file": "authority of its certificate; empty: those the system trusts",
 }
+_SANITISE = {
+    "url": "https:// URL of the provisioner that reinstalls released nodes; empty: operators declare nodes clean",
+    "token-file": "file with the bearer token for it; read for each call",
+    "ca-file": "authority of its certificate; empty: those the system trusts",
+}
 
 
 def main() -> None:
@@ -90,6 +95,8 @@ def _settings(options: argparse.Namespace) -> Settings:
         raise SystemExit(f"gpuaas-platform: there is no file {secret_file}; --oidc-client-secret-file names it.")
     if settings.vault_address and settings.vault_token_file is None:
         raise SystemExit("gpuaas-platform: --vault-address needs --vault-token-file too.")
+    if settings.sanitise_url and settings.sanitise_token_file is None:
+        raise SystemExit("gpuaas-platform: --sanitise-url needs --sanitise-token-file too.")
     return settings
 
 
@@ -110,6 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     admin.add_argument("--name", default="admin", help="name of the admin")
     _add_server_options(run)
     _add_options(run, "sign-in through an identity provider (OpenID Connect)", "oidc", _OIDC)
+    _add_options(run, "nodes between projects", "sanitise", _SANITISE)
     run.add_argument_group("custody of secrets").add_argument(
         "--sealed", action="store_true", help="start with secrets closed until `unseal` gives the passphrase"
     )
@@ -172,6 +180,24 @@ def _add_server_options(command: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=environment("GPUAAS_ARTIFACT_KEPT_S", str(Settings.artifact_kept_s)),
         help="seconds that the content of retired and revoked artifacts is kept; default %(default)s",
+    )
+    command.add_argument(
+        "--no-node-reuse",
+        dest="node_reuse",
+        action="store_false",
+        help="sanitise nodes between allocations of the same project too",
+    )
+    command.add_argument(
+        "--sanitise-after-s",
+        type=_seconds,
+        default=environment("GPUAAS_SANITISE_AFTER_S", str(Settings.sanitise_after_s)),
+        help="seconds that a released node waits for its last project before it is reinstalled; default %(default)s",
+    )
+    command.add_argument(
+        "--sanitise-timeout-s",
+        type=_seconds,
+        default=environment("GPUAAS_SANITISE_TIMEOUT_S", str(Settings.sanitise_timeout_s)),
+        help="seconds until a node that is not reinstalled is quarantined; default %(default)s",
     )
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import asyncpg
+import httpx
 import structlog
 import uvicorn
 
@@ -47,6 +48,8 @@ from gpuaas_platform.kit.reactions import Reactions
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.nodes import reconcile as nodes_reconcile
 from gpuaas_platform.nodes.routes import routes as node_routes
+from gpuaas_platform.nodes.sanitise import reconcile as sanitise_reconcile
+from gpuaas_platform.nodes.sanitise.http import HttpProvisioner
 from gpuaas_platform.operations import controllers
 from gpuaas_platform.operations import reconcile as operations_reconcile
 from gpuaas_platform.operations.routes import routes as operations_routes
@@ -193,6 +196,9 @@ async def loops(site: Site) -> AsyncIterator[None]:
         (record_heads.TOPIC, site.settings.audit_head_interval_s, signer.sweep),
         (artifacts_reconcile.CONTENT_TOPIC, content_s, content_sweep.sweep),
     ]
+    if site.settings.sanitise_url:
+        sanitise = sanitise_reconcile.Sweep(site, open_provisioner(site.settings))
+        sweeps.append((sanitise_reconcile.TOPIC, site.settings.sanitise_poll_s, sanitise.sweep))
     tasks = [
         asyncio.create_task(loop.run(site.hub, topic, interval_s, sweep), name=topic)
         for topic, interval_s, sweep in sweeps
@@ -321,6 +327,14 @@ def _vault(settings: Settings) -> custody.SecretStore:
         raise custody.Unavailable("the package hvac is missing; install gpuaas-platform[vault]") from error
     store: custody.SecretStore = module.VaultCustody(settings)
     return store
+
+
+def open_provisioner(settings: Settings) -> HttpProvisioner:
+    try:
+        assert settings.sanitise_token_file is not None
+        return HttpProvisioner(settings.sanitise_url, settings.sanitise_token_file, settings.sanitise_ca_file)
+    except (ValueError, OSError, httpx.InvalidURL) as error:
+        raise CannotStart(f"cannot use the provisioner: {error}", "Check --sanitise-url and --sanitise-ca-file") from error
 
 
 def _openid_provider(settings: Settings) -> openid.Provider | None:
