@@ -78,6 +78,13 @@ def progressed(node: Node, progress: Progress, by: str, now: datetime.datetime) 
     return msgspec.structs.replace(node, sanitising=attempt)
 
 
+def news(node: Node) -> str:
+    """Return the sentence of the event after an answer of the provisioner changed the node."""
+    if node.tenancy == "quarantined":
+        return f"quarantined: {node.tenancy_reason}"
+    return f"sanitised by {node.sanitised_by}" if node.tenancy == "clean" else "the provisioner has reinstalled it"
+
+
 def declared(node: Node, user_id: str, reason: str, now: datetime.datetime) -> Node:
     """Return the node as clean by the word of an operator.
 

@@ -64,7 +64,7 @@ async def note(tx: db.Tx, origin: Origin, node_id: str, attempt_id: str, progres
     before = await nodes.by_id(tx, node_id)
     if before is not None and _is_same(attempt_id, before):
         after = rules.progressed(before, progress, by, origin.now)
-        await nodes.save(tx, origin, before, after, after.tenancy_reason or after.tenancy)
+        await nodes.save(tx, origin, before, after, rules.news(after))
 
 
 async def _begin(tx: db.Tx, site: Site, origin: Origin, node: Node, reason: str) -> Node:
