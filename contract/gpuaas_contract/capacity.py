@@ -52,12 +52,10 @@ class SanitiseAttempt(Wire):
     began_at: Timestamp
     ends_at: Timestamp
     """The node is quarantined if it is not clean by then."""
-    old_key_sha256: str
-    """SHA-256 of the public key that the node had. The reinstalled machine must enrol with another key."""
     is_installed: bool = False
     """Whether the provisioner reported that the machine is reinstalled."""
     is_enrolled: bool = False
-    """Whether the machine enrolled again, with a token that only the provisioner got."""
+    """Whether the machine enrolled again, with a new key and a token that only the provisioner got."""
 
 
 class Node(Wire):

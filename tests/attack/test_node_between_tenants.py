@@ -2,6 +2,7 @@
 machine, and has the machine report that it is clean. The next tenant must not get that machine, and the copied key must
 not speak for it."""
 
+import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
@@ -17,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gpuaas_contract import capacity, identity, node
 from platform_world import Node, enrol_body, login_body
 from provisioner_hook import Hook
-from server_process import Cloud, ServerProcess
+from server_process import Cloud, ServerProcess, until
 
 REASON = {"reason": "the machine was reinstalled"}
 ALL_CLEAN = {"status": "succeeded", "result": {"evidence": {"left_behind": []}}}
@@ -76,7 +77,7 @@ class Tenants:
     async def until(self, tenancy: str) -> None:
         """Wait until the loop of the server has changed the node; the test has the deadline."""
         while await self.tenancy() != tenancy:
-            pass
+            await asyncio.sleep(0.02)
 
 
 @asynccontextmanager
@@ -123,8 +124,7 @@ async def test_a_machine_comes_back_only_through_the_provisioner_and_a_new_enrol
         machine = await both.used_machine()
         await both.until("sanitising")
         assert await both.refusal() == {"sanitising": 1}
-        while not hook.orders:
-            await both.tenancy()
+        await until(lambda: bool(hook.orders))
         order = hook.orders[0]
 
         gone = await both.attacker.send(node.TASK_NEXT, token=machine.token)

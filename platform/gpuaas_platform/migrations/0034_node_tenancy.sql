@@ -29,4 +29,5 @@ CREATE INDEX nodes_to_sanitise
 CREATE INDEX nodes_sanitising
     ON nodes (node_id)
     WHERE tenancy = 'sanitising';
-ALTER TABLE enrolment_tokens ADD COLUMN attempt_id TEXT NOT NULL DEFAULT ''
+ALTER TABLE enrolment_tokens ADD COLUMN attempt_id TEXT NOT NULL DEFAULT '';
+ALTER TABLE node_keys ADD COLUMN is_ended INTEGER NOT NULL DEFAULT 0

@@ -46,9 +46,10 @@ async def enrol(tx: db.Tx, call: Call, body: node.Enrol) -> node.Enrolled:
         return node.Enrolled(node_id=token["node_id"])
     _public_key(body.public_key_pem)
     known = await service.by_name(tx, body.name)
+    has_new_key = known is None or await store.last_key(tx, known.node_id) != body.public_key_pem
     if known is not None:
-        sanitise_rules.check_enrolment(known, token["attempt_id"], body.public_key_pem)
-    enrolled = await _enrolled_node(tx, call, body, token, known)
+        sanitise_rules.check_enrolment(known, token["attempt_id"], has_new_key=has_new_key)
+    enrolled = _enrolled_node(call, body, token, known, has_new_key=has_new_key)
     await service.admit(tx, call, known, enrolled)
     await store.set_key(tx, enrolled.node_id, body.public_key_pem)
     await identity.end_tokens_of(tx, enrolled.node_id)
@@ -74,12 +75,12 @@ async def login(tx: db.Tx, call: Call, body: node.NodeLogin) -> node.NodeToken:
 
 
 async def withdraw(tx: db.Tx, node_id: str) -> None:
-    """Delete the node's key and tokens, so that its next call is refused."""
-    await store.delete_key(tx, node_id)
+    """End the node's key and tokens, so that its next call is refused."""
+    await store.end_key(tx, node_id)
     await identity.end_tokens_of(tx, node_id)
 
 
-async def _enrolled_node(tx: db.Tx, call: Call, body: node.Enrol, token: db.Row, known: Node | None) -> Node:
+def _enrolled_node(call: Call, body: node.Enrol, token: db.Row, known: Node | None, *, has_new_key: bool) -> Node:
     fields: dict[str, Any] = {
         "status": "ready",
         "address": rules.address(call.peer, body.facts.addresses, ""),
@@ -101,7 +102,6 @@ async def _enrolled_node(tx: db.Tx, call: Call, body: node.Enrol, token: db.Row,
             allocation_id=None,
             **fields,
         )
-    has_new_key = await store.node_key(tx, known.node_id) != body.public_key_pem
     return msgspec.structs.replace(
         sanitise_rules.enrolled(known),
         region=token["region"] or known.region,

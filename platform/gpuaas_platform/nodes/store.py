@@ -125,18 +125,24 @@ async def use_token(tx: db.Tx, digest: str, public_key_pem: str, node_id: str) -
 
 async def set_key(tx: db.Tx, node_id: str, public_key_pem: str) -> None:
     sql = """INSERT INTO node_keys (node_id, public_key_pem) VALUES ($1, $2)
-             ON CONFLICT (node_id) DO UPDATE SET public_key_pem = excluded.public_key_pem"""
+             ON CONFLICT (node_id) DO UPDATE SET public_key_pem = excluded.public_key_pem, is_ended = 0"""
     await tx.run(sql, node_id, public_key_pem)
 
 
 async def node_key(reader: db.Reader, node_id: str) -> str | None:
-    """Return the node's public key in PEM form."""
+    """Return the public key that the node may sign in with, in PEM form."""
+    row = await reader.one("SELECT public_key_pem FROM node_keys WHERE node_id = $1 AND is_ended = 0", node_id)
+    return str(row[0]) if row is not None else None
+
+
+async def last_key(reader: db.Reader, node_id: str) -> str | None:
+    """Return the public key that the node has or had last, even if it has ended."""
     row = await reader.one("SELECT public_key_pem FROM node_keys WHERE node_id = $1", node_id)
     return str(row[0]) if row is not None else None
 
 
-async def delete_key(tx: db.Tx, node_id: str) -> None:
-    await tx.run("DELETE FROM node_keys WHERE node_id = $1", node_id)
+async def end_key(tx: db.Tx, node_id: str) -> None:
+    await tx.run("UPDATE node_keys SET is_ended = 1 WHERE node_id = $1", node_id)
 
 
 async def use_proof(tx: db.Tx, node_id: str, nonce: str, *, now: int, expires_at: int) -> bool:

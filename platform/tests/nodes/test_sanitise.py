@@ -145,6 +145,18 @@ async def test_a_failure_of_the_provisioner_quarantines_the_node(world: World, s
         await enrol(world, hook)
 
 
+async def test_a_copy_of_the_old_key_does_not_pass_as_a_new_one_after_a_failed_attempt(
+    world: World, sweep: Sweep, hook: Hook
+) -> None:
+    machine = await sanitising(world, sweep, hook)
+    hook.answer("failed")
+    await sweep.sweep()
+    again = await world.call(capacity.ENROLMENT_CREATE, capacity.CreateEnrolmentToken(name="n1"))
+    await world.call(node.ENROL, enrol_body(again.token, "n1", machine.key), token="")
+    with pytest.raises(errors.Conflict, match="may have a copy"):
+        await world.call(capacity.NODE_MARK_SANITISED, REASON, node_id="n1")
+
+
 async def test_a_machine_that_does_not_enrol_again_is_quarantined_in_the_end(
     world: World, sweep: Sweep, hook: Hook
 ) -> None:

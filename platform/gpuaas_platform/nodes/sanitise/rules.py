@@ -1,7 +1,6 @@
 """Pure: which projects may get a node, and what makes it clean again. What the old machine reports never counts."""
 
 import datetime
-import hashlib
 
 import msgspec
 from gpuaas_contract import errors, lifecycles
@@ -23,9 +22,7 @@ def released(node: Node, now: datetime.datetime) -> Node:
     return msgspec.structs.replace(node, allocation_id=None, released_at=now)
 
 
-def begun(
-    node: Node, attempt_id: str, public_key_pem: str, *, reason: str, now: datetime.datetime, timeout_s: int
-) -> Node:
+def begun(node: Node, attempt_id: str, *, reason: str, now: datetime.datetime, timeout_s: int) -> Node:
     """Return the node at the start of an attempt. Its identity ends in the same transaction."""
     _check_free(node)
     if node.tenancy == "sanitising":
@@ -35,14 +32,13 @@ def begun(
         reason=reason,
         began_at=now,
         ends_at=now + datetime.timedelta(seconds=timeout_s),
-        old_key_sha256=key_digest(public_key_pem),
     )
     return msgspec.structs.replace(
         _moved(node, "sanitising", reason), sanitising=attempt, revision=node.revision + 1
     )
 
 
-def check_enrolment(known: Node, attempt_id: str, public_key_pem: str) -> None:
+def check_enrolment(known: Node, attempt_id: str, *, has_new_key: bool) -> None:
     """Refuse the enrolment of a node that is being sanitised, unless it can only be the reinstalled machine.
 
     `attempt_id` is the attempt that the enrolment token was made for; empty for a token of an operator."""
@@ -50,7 +46,7 @@ def check_enrolment(known: Node, attempt_id: str, public_key_pem: str) -> None:
     if attempt_id != (attempt.attempt_id if attempt else ""):
         message = "The node is being sanitised: only a token of its provisioner admits it."
         raise errors.CredentialsInvalid(message if attempt else "This enrolment token belongs to an ended attempt.")
-    if attempt and key_digest(public_key_pem) == attempt.old_key_sha256:
+    if attempt and not has_new_key:
         raise errors.CredentialsInvalid("The machine has the key that it had before, so it was not reinstalled.")
 
 
@@ -71,10 +67,10 @@ def progressed(node: Node, progress: Progress, by: str, now: datetime.datetime) 
         return _moved(node, "quarantined", f"the provisioner failed: {progress.reason or 'no reason given'}")
     if progress.state == "done":
         attempt = msgspec.structs.replace(attempt, is_installed=True)
-    if now >= attempt.ends_at and not (attempt.is_installed and attempt.is_enrolled):
-        return _moved(node, "quarantined", f"not sanitised in time: {_missing(attempt, progress)}")
     if attempt.is_installed and attempt.is_enrolled:
         return _clean(node, by, "", now)
+    if now >= attempt.ends_at:
+        return _moved(node, "quarantined", f"not sanitised in time: {_missing(attempt, progress)}")
     return msgspec.structs.replace(node, sanitising=attempt)
 
 
@@ -97,10 +93,6 @@ def declared(node: Node, user_id: str, reason: str, now: datetime.datetime) -> N
         )
     clean = _clean(node, f"operator:{user_id}", reason, now)
     return msgspec.structs.replace(clean, revision=node.revision + 1)
-
-
-def key_digest(public_key_pem: str) -> str:
-    return hashlib.sha256(public_key_pem.encode()).hexdigest()
 
 
 def _clean(node: Node, by: str, reason: str, now: datetime.datetime) -> Node:

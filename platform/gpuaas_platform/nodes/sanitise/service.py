@@ -68,8 +68,8 @@ async def note(tx: db.Tx, origin: Origin, node_id: str, attempt_id: str, progres
 
 
 async def _begin(tx: db.Tx, site: Site, origin: Origin, node: Node, reason: str) -> Node:
-    key, timeout_s = await nodes_store.node_key(tx, node.node_id) or "", site.settings.sanitise_timeout_s
-    after = rules.begun(node, ids.new("sanitise"), key, reason=reason, now=origin.now, timeout_s=timeout_s)
+    timeout_s = site.settings.sanitise_timeout_s
+    after = rules.begun(node, ids.new("sanitise"), reason=reason, now=origin.now, timeout_s=timeout_s)
     await enrolment.withdraw(tx, node.node_id)
     tx.wake(nodes.SANITISE)
     return await nodes.save(tx, origin, node, after, f"sanitising: {reason}")
