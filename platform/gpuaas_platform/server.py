@@ -334,7 +334,9 @@ def open_provisioner(settings: Settings) -> HttpProvisioner:
         assert settings.sanitise_token_file is not None
         return HttpProvisioner(settings.sanitise_url, settings.sanitise_token_file, settings.sanitise_ca_file)
     except (ValueError, OSError, httpx.InvalidURL) as error:
-        raise CannotStart(f"cannot use the provisioner: {error}", "Check --sanitise-url and --sanitise-ca-file") from error
+        raise CannotStart(
+            f"cannot use the provisioner: {error}", "Check --sanitise-url and --sanitise-ca-file"
+        ) from error
 
 
 def _openid_provider(settings: Settings) -> openid.Provider | None:

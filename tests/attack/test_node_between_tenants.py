@@ -76,7 +76,7 @@ class Tenants:
 
     async def until(self, tenancy: str) -> None:
         """Wait until the loop of the server has changed the node; the test has the deadline."""
-        while await self.tenancy() != tenancy:
+        while await self.tenancy() != tenancy:  # noqa: ASYNC110 - another process changes it
             await asyncio.sleep(0.02)
 
 
@@ -94,7 +94,9 @@ async def tenants(folder: Path, *options: str) -> AsyncIterator[Tenants]:
             yield Tenants(*(replace(admin, project_id=project.project_id) for project in projects))
 
 
-async def test_a_machine_that_calls_itself_clean_is_refused_until_an_operator_has_reinstalled_it(tmp_path: Path) -> None:
+async def test_a_machine_that_calls_itself_clean_is_refused_until_an_operator_has_reinstalled_it(
+    tmp_path: Path,
+) -> None:
     async with tenants(tmp_path) as both:
         machine = await both.used_machine()
         assert await both.refusal() == {"used": 1}
@@ -118,7 +120,9 @@ def hook(tmp_path: Path) -> Iterator[Hook]:
         yield running
 
 
-async def test_a_machine_comes_back_only_through_the_provisioner_and_a_new_enrolment(tmp_path: Path, hook: Hook) -> None:
+async def test_a_machine_comes_back_only_through_the_provisioner_and_a_new_enrolment(
+    tmp_path: Path, hook: Hook
+) -> None:
     options = ["--sanitise-url", hook.url, "--sanitise-token-file", str(hook.token_file), "--sanitise-after-s", "0"]
     async with tenants(tmp_path, *options) as both:
         machine = await both.used_machine()

@@ -1,4 +1,4 @@
-"""A provisioner reinstalls released nodes. A node is clean after its word and an enrolment that only it made possible."""
+"""A provisioner reinstalls released nodes. A node is clean after its word and a new enrolment with its token."""
 
 import dataclasses
 from collections.abc import Iterator

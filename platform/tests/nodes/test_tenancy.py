@@ -63,10 +63,16 @@ async def test_the_word_of_an_operator_needs_a_machine_with_a_new_key(world: Wor
     await world.node("n1")
     clean = await world.call(capacity.NODE_MARK_SANITISED, REASON, node_id="n1")
     me = await world.call(identity.ME)
-    assert (clean.tenancy, clean.sanitised_by, clean.sanitised_at) == ("clean", f"operator:{me.actor_id}", world.clock())
+    assert (clean.tenancy, clean.sanitised_by, clean.sanitised_at) == (
+        "clean",
+        f"operator:{me.actor_id}",
+        world.clock(),
+    )
     assert (await allocate(world, rival)).node_name == "n1"
     rows = (await world.call(audit.PLATFORM_AUDIT_LIST, query={"page_size": 100})).items
-    assert REASON["reason"] in [row.details.get("reason") for row in rows if row.action == "capacity.node.mark_sanitised"]
+    assert REASON["reason"] in [
+        row.details.get("reason") for row in rows if row.action == "capacity.node.mark_sanitised"
+    ]
 
 
 async def test_a_new_enrolment_alone_does_not_make_a_node_clean(world: World) -> None:

@@ -1,1 +1,1 @@
-"""Sanitise nodes between projects: a provisioner reinstalls the machine, or operators do. The machine is not trusted."""
+"""Sanitise nodes between projects: a provisioner or an operator reinstalls the machine, which is not trusted."""

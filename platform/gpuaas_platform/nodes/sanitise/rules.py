@@ -33,9 +33,7 @@ def begun(node: Node, attempt_id: str, *, reason: str, now: datetime.datetime, t
         began_at=now,
         ends_at=now + datetime.timedelta(seconds=timeout_s),
     )
-    return msgspec.structs.replace(
-        _moved(node, "sanitising", reason), sanitising=attempt, revision=node.revision + 1
-    )
+    return msgspec.structs.replace(_moved(node, "sanitising", reason), sanitising=attempt, revision=node.revision + 1)
 
 
 def check_enrolment(known: Node, attempt_id: str, *, has_new_key: bool) -> None:

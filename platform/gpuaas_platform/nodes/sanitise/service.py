@@ -19,7 +19,8 @@ async def sanitise(tx: db.Tx, call: Call[NodePath], body: ChangeNode) -> Node:
     call.details["reason"] = body.reason
     if not call.site.settings.sanitise_url:
         name = call.path.node_id
-        fix = f"Reinstall it, enrol it (gpuaas node token {name}), then: gpuaas node mark-sanitised {name} --reason REASON"
+        declare = f"gpuaas node mark-sanitised {name} --reason REASON"
+        fix = f"Reinstall the machine, enrol it again (gpuaas node token {name}), then: {declare}"
         raise errors.Conflict("The platform has no provisioner (--sanitise-url).", fix=fix)
     return await _begin(tx, call.site, call.origin, await nodes.get(tx, call), body.reason)
 
