@@ -14,6 +14,9 @@ from gpuaas_lab import errors, provisioner
 ORDER = {"attempt_id": "a1", "node_name": "gpu-1", "enrolment": {"token": "enrol_1", "ca_sha256": "f00d"}}
 
 
+TOKEN = "secret"
+
+
 class Installer:
     """Reinstalls a machine when the test lets it."""
 
@@ -32,7 +35,7 @@ class Caller:
     def __init__(self, url: str) -> None:
         self.url = url
 
-    def __call__(self, method: str, path: str = "", body: Any = None, token: str = "secret") -> tuple[int, Any]:
+    def __call__(self, method: str, path: str = "", body: Any = None, token: str = TOKEN) -> tuple[int, Any]:
         content = json.dumps(body).encode() if body is not None else None
         headers = {"Authorization": f"Bearer {token}"}
         request = urllib.request.Request(f"{self.url}{path}", content, headers, method=method)
@@ -51,7 +54,7 @@ def installer() -> Installer:
 
 @pytest.fixture
 def call(installer: Installer) -> Iterator[Caller]:
-    with provisioner.serve("127.0.0.1", 0, "secret", provisioner.Attempts(installer)) as server:
+    with provisioner.serve("127.0.0.1", 0, TOKEN, provisioner.Attempts(installer)) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield Caller(f"http://127.0.0.1:{server.server_address[1]}/hook")

@@ -11,8 +11,8 @@ from gpuaas_cli.output import Lines, Table, age, aligned, cell, clean, clock_tim
 from gpuaas_cli.show.story import section
 
 _NODE = table(
-    "Node Status State Tenancy Sanitised Sold_as GPUs CPUs=facts.cpus Memory Disk System Address Host_key=ssh_host_public_key "
-    "Agent=agent_version Boot=boot_id Enrolled=enrolled_at",
+    "Node Status State Tenancy Sanitised Sold_as GPUs CPUs=facts.cpus Memory Disk System Address "
+    "Host_key=ssh_host_public_key Agent=agent_version Boot=boot_id Enrolled=enrolled_at",
     Node=lambda node: f"{node.name} ({node.node_id})",
     Status=lambda node: f"{node.status}, last heartbeat {age(node.last_seen_at)} ago",
     State=lambda node: f"{node.admin_state}: {node.admin_reason}" if node.admin_reason else node.admin_state,
