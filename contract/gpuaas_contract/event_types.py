@@ -427,7 +427,7 @@ _CATALOGUE = (
     ),
     EventType(
         "capacity.node.changed",
-        "a node was lost, came back, or was changed by operators",
+        "a node was lost, came back, was sanitised, or was changed by operators",
         NodeChanged,
         levels=("platform",),
     ),

@@ -53,7 +53,7 @@ class Attempts:
         try:
             self._reinstall(order)
             answer = {"state": "done"}
-        except Exception as reason:  # noqa: BLE001 - the platform must get an answer, whatever failed
+        except Exception as reason:  # noqa: BLE001 - the platform must get an answer for every failure
             shell.progress(f"cannot reinstall {order.name}: {reason}")
             answer = {"state": "failed", "reason": str(reason)}
         with self._lock:

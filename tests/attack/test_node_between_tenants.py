@@ -1,6 +1,6 @@
 """Attack: a tenant is root on its machine. It copies the key of the node's agent, leaves something behind, releases the
 machine, and has the machine report that it is clean. The next tenant must not get that machine, and the copied key must
-not speak for it."""
+not work any more."""
 
 import asyncio
 import time

@@ -134,10 +134,10 @@ async def test_nodes_of_an_older_release_belong_to_the_project_that_alone_used_t
 
 
 async def _all(site: Site) -> list[capacity.Node]:
-    found = await store.NODES.find(site.database.reader, "1 = 1 ORDER BY node_id")
-    for each in found:
+    nodes = await store.NODES.find(site.database.reader, "1 = 1 ORDER BY node_id")
+    for each in nodes:
         values = "tenancy = $1 AND used_by_project_id = $2 AND node_id = $3"
         assert await store.NODES.keys(
             site.database.reader, values, each.tenancy, each.used_by_project_id, each.node_id
         ), "columns and document agree"
-    return found
+    return nodes

@@ -43,7 +43,7 @@ async def begin_due(tx: db.Tx, site: Site, origin: Origin) -> None:
 
 
 async def make_order(tx: db.Tx, site: Site, node: Node, now: datetime.datetime) -> Order | None:
-    """Return the order for the provisioner, with a fresh enrolment token; None if the attempt has ended meanwhile."""
+    """Return the order for the provisioner, with a fresh enrolment token; None if the attempt has ended since."""
     attempt, present = node.sanitising, await nodes.by_id(tx, node.node_id)
     if attempt is None or present is None or not _is_same(attempt.attempt_id, present):
         return None
@@ -61,7 +61,7 @@ async def make_order(tx: db.Tx, site: Site, node: Node, now: datetime.datetime) 
 
 
 async def note(tx: db.Tx, origin: Origin, node_id: str, attempt_id: str, progress: Progress, by: str) -> None:
-    """Record an answer of the provisioner, unless the attempt has ended meanwhile."""
+    """Record an answer of the provisioner, unless the attempt has ended since."""
     before = await nodes.by_id(tx, node_id)
     if before is not None and _is_same(attempt_id, before):
         after = rules.progressed(before, progress, by, origin.now)
