@@ -29,11 +29,6 @@ _LEFT_OUT = {
     "quarantined": "quarantined",
 }
 """Reason why nodes were left out -> its text after the number of nodes, in an error message."""
-_TENANCY = {
-    "used": "it was not sanitised since a project used it",
-    "sanitising": "it is being sanitised",
-    "quarantined": "it is quarantined",
-}
 
 
 _SANITISE = "Nodes that a project used must be sanitised first: gpuaas node list, gpuaas node get NODE"
@@ -105,11 +100,13 @@ def why_not(node: NodeSummary, wanted: CreateAllocation, layers: policy_rules.La
         return WhyNot("policy", refused)
     if node.admin_state != "active":
         return WhyNot(node.admin_state, f"it is {node.admin_state}")
+    if node.tenancy in ("sanitising", "quarantined"):  # before `lost`: the machine is off while it is reinstalled
+        return WhyNot(node.tenancy, f"it is {node.tenancy}")
     if node.status != "ready":
         return WhyNot(node.status, f"it is {node.status}")
     if node.is_allocated:
         return WhyNot("allocated", "it is allocated")
-    return None if node.is_open else WhyNot(node.tenancy, _TENANCY[node.tenancy])
+    return None if node.is_open else WhyNot("used", "it was not sanitised since a project used it")
 
 
 def _refused(region: str, sku: str, layers: policy_rules.Layers) -> str:

@@ -47,8 +47,7 @@ async def enrol(tx: db.Tx, call: Call, body: node.Enrol) -> node.Enrolled:
     _public_key(body.public_key_pem)
     known = await service.by_name(tx, body.name)
     has_new_key = known is None or await store.last_key(tx, known.node_id) != body.public_key_pem
-    if known is not None:
-        sanitise_rules.check_enrolment(known, token["attempt_id"], has_new_key=has_new_key)
+    sanitise_rules.check_enrolment(known, token["attempt_id"], has_new_key=has_new_key)
     enrolled = _enrolled_node(call, body, token, known, has_new_key=has_new_key)
     await service.admit(tx, call, known, enrolled)
     await store.set_key(tx, enrolled.node_id, body.public_key_pem)

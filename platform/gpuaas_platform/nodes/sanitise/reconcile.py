@@ -17,6 +17,8 @@ from gpuaas_platform.nodes.sanitise.port import Progress, Provisioner, Unavailab
 log = structlog.get_logger()
 
 TOPIC = nodes.SANITISE
+_PARALLEL = 16
+"""How many calls to the provisioner are open at a time."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +31,16 @@ class Sweep:
         if await service.is_any_due(site.database.reader, site, now):
             await site.database.write(lambda tx: service.begin_due(tx, site, system_origin(now)))
         in_progress = await store.in_progress(site.database.reader)
-        await asyncio.gather(*(self._drive(node, node.sanitising) for node in in_progress if node.sanitising))
+        limit = asyncio.Semaphore(_PARALLEL)
+        async with asyncio.TaskGroup() as group:
+            for node in in_progress:
+                if node.sanitising is not None:
+                    group.create_task(self._drive(node, node.sanitising, limit))
 
-    async def _drive(self, node: Node, attempt: SanitiseAttempt) -> None:
+    async def _drive(self, node: Node, attempt: SanitiseAttempt, limit: asyncio.Semaphore) -> None:
         try:
-            progress = await self._ask(node, attempt)
+            async with limit:
+                progress = await self._ask(node, attempt)
         except Unavailable as error:
             log.warning("sanitise.provisioner_unavailable", node_id=node.node_id, error=str(error))
             progress = Progress(state="unknown", reason=str(error))

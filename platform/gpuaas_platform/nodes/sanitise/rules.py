@@ -36,11 +36,11 @@ def begun(node: Node, attempt_id: str, *, reason: str, now: datetime.datetime, t
     return msgspec.structs.replace(_moved(node, "sanitising", reason), sanitising=attempt, revision=node.revision + 1)
 
 
-def check_enrolment(known: Node, attempt_id: str, *, has_new_key: bool) -> None:
+def check_enrolment(known: Node | None, attempt_id: str, *, has_new_key: bool) -> None:
     """Refuse the enrolment of a node that is being sanitised, unless it can only be the reinstalled machine.
 
     `attempt_id` is the attempt that the enrolment token was made for; empty for a token of an operator."""
-    attempt = known.sanitising
+    attempt = known.sanitising if known else None
     if attempt_id != (attempt.attempt_id if attempt else ""):
         message = "The node is being sanitised: only a token of its provisioner admits it."
         raise errors.CredentialsInvalid(message if attempt else "This enrolment token belongs to an ended attempt.")

@@ -15,4 +15,4 @@ async def due(reader: db.Reader, released_before: int) -> list[Node]:
 
 
 async def in_progress(reader: db.Reader) -> list[Node]:
-    return await NODES.find(reader, "tenancy = 'sanitising' ORDER BY node_id")
+    return await NODES.find(reader, "tenancy = 'sanitising' AND admin_state <> 'retired' ORDER BY node_id")
