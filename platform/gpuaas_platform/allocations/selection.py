@@ -29,8 +29,6 @@ _LEFT_OUT = {
     "quarantined": "quarantined",
 }
 """Reason why nodes were left out -> its text after the number of nodes, in an error message."""
-
-
 _SANITISE = "Nodes that a project used must be sanitised first: gpuaas node list, gpuaas node get NODE"
 
 
