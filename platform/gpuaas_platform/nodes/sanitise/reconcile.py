@@ -55,8 +55,7 @@ class Sweep:
         if attempt.is_installed:
             return Progress(state="done")
         progress = await self.provisioner.state(attempt.attempt_id)
-        now = self.site.clock()
-        if progress.state != "unknown" or now >= attempt.ends_at:
+        if progress.state != "unknown" or self.site.clock() >= attempt.ends_at:
             return progress
-        order = await self.site.database.write(lambda tx: service.make_order(tx, self.site, node, now))
+        order = await self.site.database.write(lambda tx: service.make_order(tx, self.site, node))
         return await self.provisioner.begin(order) if order else progress

@@ -42,7 +42,7 @@ async def begin_due(tx: db.Tx, site: Site, origin: Origin) -> None:
         await _begin(tx, site, origin, node, rules.RELEASED)
 
 
-async def make_order(tx: db.Tx, site: Site, node: Node, now: datetime.datetime) -> Order | None:
+async def make_order(tx: db.Tx, site: Site, node: Node) -> Order | None:
     """Return the order for the provisioner, with a fresh enrolment token; None if the attempt has ended since."""
     attempt, present = node.sanitising, await nodes.by_id(tx, node.node_id)
     if attempt is None or present is None or not _is_same(attempt.attempt_id, present):
