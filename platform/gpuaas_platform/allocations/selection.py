@@ -2,7 +2,8 @@
 
 All nodes of a request are in one region, because its machines work together. Of the regions with enough free nodes, the
 one with the fewest free nodes is chosen, so that the largest group stays free for larger requests. In that region the
-smallest nodes are chosen first (GPUs, CPUs, memory, then name). The same input always gives the same result.
+smallest nodes are chosen first (GPUs, CPUs, memory), among equal ones those that the project used before, then by name.
+The same input always gives the same result.
 """
 
 from collections import Counter, defaultdict

@@ -17,12 +17,12 @@ from gpuaas_platform.nodes.sanitise.port import Enrolment, Order, Progress
 
 async def sanitise(tx: db.Tx, call: Call[NodePath], body: ChangeNode) -> Node:
     call.details["reason"] = body.reason
+    node = await nodes.get(tx, call)
     if not call.site.settings.sanitise_url:
-        name = call.path.node_id
-        declare = f"gpuaas node mark-sanitised {name} --reason REASON"
-        fix = f"Reinstall the machine, enrol it again (gpuaas node token {name}), then: {declare}"
+        declare = f"gpuaas node mark-sanitised {node.name} --reason REASON"
+        fix = f"Reinstall the machine, enrol it again (gpuaas node token {node.name}), then: {declare}"
         raise errors.Conflict("The platform has no provisioner (--sanitise-url).", fix=fix)
-    return await _begin(tx, call.site, call.origin, await nodes.get(tx, call), body.reason)
+    return await _begin(tx, call.site, call.origin, node, body.reason)
 
 
 async def mark_sanitised(tx: db.Tx, call: Call[NodePath], body: ChangeNode) -> Node:
