@@ -39,7 +39,7 @@ SUBCOMMANDS = {
     ],
     "node": [
         *("token", "list", "get", "inspect", "health", "set", "cordon", "uncordon", "drain", "retire"),
-        *("task list", "task describe"),
+        *("sanitise", "mark-sanitised", "task list", "task describe"),
     ],
     "agent": ["register", "approve", "list", "upgrade"],
     "allocation": ["request", "list", "people", "release", "force-release"],

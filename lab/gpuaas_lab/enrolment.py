@@ -30,24 +30,32 @@ class Enrolment:
 
 
 def read(agent: Path, enrol: Path) -> Enrolment:
+    program, unit = read_agent(agent)
     try:
         data = json.loads(enrol.read_text())
-        with zipfile.ZipFile(agent) as archive:
-            unit = archive.read(UNIT_NAME)
         return Enrolment(
-            agent=agent.read_bytes(),
+            agent=program,
             unit=unit,
             server=str(data["server"]),
             ca_sha256=str(data["ca_sha256"]),
             tokens=dict(data["tokens"]),
             release_keys=list(data.get("release_keys", [])),
         )
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as reason:
+    except (OSError, ValueError, KeyError, TypeError) as reason:
         raise errors.UsageError(
-            f"cannot read the agent {agent} or the enrolment file {enrol}: {reason!r}",
+            f"cannot read the enrolment file {enrol}: {reason!r}",
             'content of the enrolment file: {"server": "https://…", "ca_sha256": "…", "tokens": {"gpu-1": "…"}, '
             '"release_keys": ["…"]}',
         ) from reason
+
+
+def read_agent(agent: Path) -> tuple[bytes, bytes]:
+    """Return the file of the agent and its systemd unit, which is in the file."""
+    try:
+        with zipfile.ZipFile(agent) as archive:
+            return agent.read_bytes(), archive.read(UNIT_NAME)
+    except (OSError, KeyError, zipfile.BadZipFile) as reason:
+        raise errors.UsageError(f"cannot read the agent {agent}: {reason!r}") from reason
 
 
 def apply(target: machine.Machine, enrolment: Enrolment) -> bool:

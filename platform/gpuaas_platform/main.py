@@ -54,6 +54,11 @@ _VAULT = {
     "prefix": "path below which this platform's secrets are stored",
     "ca-file": "authority of its certificate; empty: those the system trusts",
 }
+_SANITISE = {
+    "url": "https:// URL of the provisioner that reinstalls released nodes; empty: operators declare nodes clean",
+    "token-file": "file with the bearer token for it; read for each call",
+    "ca-file": "authority of its certificate; empty: those the system trusts",
+}
 
 
 def main() -> None:
@@ -103,6 +108,8 @@ def _settings(options: argparse.Namespace) -> Settings:
         raise SystemExit(f"gpuaas-platform: {options_of_tls} belong together; each names a file.")
     if settings.vault_address and settings.vault_token_file is None:
         raise SystemExit("gpuaas-platform: --vault-address needs --vault-token-file too.")
+    if settings.sanitise_url and settings.sanitise_token_file is None:
+        raise SystemExit("gpuaas-platform: --sanitise-url needs --sanitise-token-file too.")
     return settings
 
 
@@ -124,6 +131,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_server_options(run)
     _add_options(run, "encryption of addresses other than loopback", "tls", _TLS)
     _add_options(run, "sign-in through an identity provider (OpenID Connect)", "oidc", _OIDC)
+    _add_options(run, "nodes between projects", "sanitise", _SANITISE)
     run.add_argument_group("custody of secrets").add_argument(
         "--sealed", action="store_true", help="start with secrets closed until `unseal` gives the passphrase"
     )
@@ -225,6 +233,24 @@ def _add_server_options(command: argparse.ArgumentParser) -> None:
         type=_whole_number,
         default=environment("GPUAAS_DISK_RESERVE_BYTES"),
         help="free bytes of the disk that artifacts must leave; default 1 GiB, or 5 %% of a small disk",
+    )
+    command.add_argument(
+        "--no-node-reuse",
+        dest="node_reuse",
+        action="store_false",
+        help="sanitise nodes between allocations of the same project too",
+    )
+    command.add_argument(
+        "--sanitise-after-s",
+        type=_whole_number,
+        default=environment("GPUAAS_SANITISE_AFTER_S", str(Settings.sanitise_after_s)),
+        help="seconds that a released node waits for its last project before it is reinstalled; default %(default)s",
+    )
+    command.add_argument(
+        "--sanitise-timeout-s",
+        type=_whole_number,
+        default=environment("GPUAAS_SANITISE_TIMEOUT_S", str(Settings.sanitise_timeout_s)),
+        help="seconds until a node that is not reinstalled is quarantined; default %(default)s",
     )
     command.add_argument(
         "--accept-clock", action="store_true", help="start although the clock is behind the newest audit row"

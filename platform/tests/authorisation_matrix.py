@@ -288,6 +288,7 @@ def _body(endpoint: AnyEndpoint, place: Place, full_cast: Cast) -> Any:
         "capacity.enrolment.create": {"name": "made"},
         "capacity.node.set": {"sku": "made", "region": "made", "reason": "matrix"},
         **{f"capacity.node.{verb}": {"reason": "matrix"} for verb in ("cordon", "uncordon", "drain", "retire")},
+        **{f"capacity.node.{verb}": {"reason": "matrix"} for verb in ("sanitise", "mark_sanitised")},
         "capacity.node.inspect": {"type": "host.facts"},
         "capacity.node.upgrade_agent": {"sha256": params["sha256"], "reason": "matrix"},
         "capacity.agent_release.register": signed_releases.body(AGENT),

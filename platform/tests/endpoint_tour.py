@@ -40,7 +40,10 @@ from gpuaas_sdk.sealed import Recipient
 from platform_world import MANIFEST, PASSWORD, World, ssh_private_key, ssh_public_key
 from scripted_controller import CLUSTERED, Cluster, Controller, publish_version, take_exit
 
-NOT_DRIVEN = {"auth.oidc.exchange": "needs an identity provider; test_identity_oidc drives it"}
+NOT_DRIVEN = {
+    "auth.oidc.exchange": "needs an identity provider; test_identity_oidc drives it",
+    "capacity.node.sanitise": "needs a provisioner; test_sanitise drives it",
+}
 ACTIONS = {"auth.login": "auth.token.issue", "auth.service_account_token": "auth.token.issue"}
 """Where the row is called by what happened rather than by the endpoint."""
 TOLD_TWICE = {
@@ -113,6 +116,7 @@ async def _nodes(world: World) -> None:
         capacity.NODE_CORDON,
         capacity.NODE_UNCORDON,
         capacity.NODE_DRAIN,
+        capacity.NODE_MARK_SANITISED,
         capacity.NODE_RETIRE,
     )
     for endpoint in changes:

@@ -28,6 +28,10 @@ gpuaas node drain gpu-1 --reason "bad fan"
     Cordon nodes and ask the owners of their allocations to move. Shows whose work is still there.
 gpuaas node retire gpu-1 --reason "sold"
     End the identity of nodes for good; refused while an allocation is on them.
+gpuaas node sanitise gpu-1 --reason "before the next tenant"
+    Have the provisioner reinstall nodes now; they are clean once they have enrolled again.
+gpuaas node mark-sanitised gpu-1 --reason "reinstalled by hand"
+    Declare that you reinstalled nodes: every project may get them. They must have enrolled again.
 gpuaas node task
     A task is one signed instruction to a node; ended ones are kept for a while.
 gpuaas node task list gpu-1
@@ -131,6 +135,8 @@ COMMANDS = {
     "node uncordon": Command(capacity.NODE_UNCORDON, many=True),
     "node drain": Command(capacity.NODE_DRAIN, many=True, show=_show_drained),
     "node retire": Command(capacity.NODE_RETIRE, many=True),
+    "node sanitise": Command(capacity.NODE_SANITISE, many=True),
+    "node mark-sanitised": Command(capacity.NODE_MARK_SANITISED, many=True),
     "node task list": Command(agents.NODE_TASK_LIST, work=_tasks, show=nothing),
     "node task describe": Command(agents.NODE_TASK_GET, work=_describe_task, show=nothing),
 }

@@ -71,6 +71,20 @@ class Settings:
     Nodes verify releases with their own keys, which operators pin on them."""
     agent_release_approvals: int = 1
     """How many other people must approve a release before it can be installed: 0 or 1."""
+    node_reuse: bool = True
+    """Whether a project may get a node again that it used before, although the node was not sanitised since."""
+    sanitise_url: str = ""
+    """URL of the provisioner that reinstalls nodes between projects; empty: operators do it and declare it."""
+    sanitise_token_file: Path | None = None
+    """File with the bearer token for the provisioner. It is read for each call."""
+    sanitise_ca_file: Path | None = None
+    """File with the authority of the provisioner's TLS certificate; None: the authorities that the system trusts."""
+    sanitise_after_s: int = 600
+    """How long a released node waits for its last project before the provisioner reinstalls it."""
+    sanitise_timeout_s: int = 3600
+    """A node that is not reinstalled and enrolled again after this time is quarantined."""
+    sanitise_poll_s: float = 5.0
+    """How often the provisioner is asked for the state of its attempts."""
     controllers_kept_s: int = 7 * 86400
     """How long a controller that no longer responds is listed."""
     idempotency_kept_s: int = 48 * 3600

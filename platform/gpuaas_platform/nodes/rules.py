@@ -32,6 +32,9 @@ class NodeSummary(NamedTuple):
     admin_state: str
     status: str
     is_allocated: bool
+    tenancy: str = "clean"
+    is_open: bool = True
+    """Whether its tenancy admits the project that asks."""
 
 
 def move(node: Node, admin_state: NodeAdminState, reason: str) -> Node:
