@@ -67,6 +67,9 @@ OptionalLabel = Annotated[
     ),
 ]
 
+Secret = Annotated[str, msgspec.Meta(extra={"secret": True})]
+"""A value that no one reads, such as a password. It may contain every character except NUL; see `characters`."""
+
 Timestamp = Annotated[datetime.datetime, msgspec.Meta(tz=True)]
 """A moment with its offset from UTC, as in RFC 3339. The platform sends UTC."""
 

@@ -49,7 +49,7 @@ async def _request(call: Call) -> list[Allocation]:
         made = (await call.send()).items
     except NoCapacity as refused:
         for name, why in refused.details.get("why_not", {}).items():
-            output.talk(f"{name}: {output.clean(why)}")
+            output.talk(f"{name}: {why}")
         raise
     return await _settled(call, made)
 

@@ -38,7 +38,7 @@ gpuaas node task describe gpu-1 task_01k9z0c5p3v2m8q7r6t5w4x3y2
 
 from gpuaas_contract import agents, capacity
 
-from gpuaas_cli import failures, output
+from gpuaas_cli import failures, output, terminal
 from gpuaas_cli.output import table
 from gpuaas_cli.runner import Call, Command, fixed, nothing
 from gpuaas_cli.show import machines
@@ -60,7 +60,7 @@ async def _get(call: Call) -> capacity.Node:
         call.show(node)
     else:
         allocations = (await call.session.call(capacity.NODE_ALLOCATIONS, node_id=node.node_id)).items
-        print("\n".join(machines.of_node(node, allocations)))
+        terminal.out("\n".join(machines.of_node(node, allocations)))
     return node
 
 
@@ -83,9 +83,9 @@ def _show_inspected(call: Call, matches: Inspected) -> int:
         names = {node.node_id: node.name for node, _ in matches}
         output.show(call.flags, [task for _, task in matches], machines.tasks(names))
     elif is_health:
-        print("\n".join(machines.of_health(matches)))
+        terminal.out("\n".join(machines.of_health(matches)))
     else:
-        print("\n\n".join("\n".join(machines.of_facts(node, task)) for node, task in matches))
+        terminal.out("\n\n".join("\n".join(machines.of_facts(node, task)) for node, task in matches))
     for node, task in matches:
         if task.state != "succeeded" and not call.dry_run:
             raise waits.failure(task, node)

@@ -82,14 +82,13 @@ gpuaas service-account revoke-key slurm-controller key_01k9z0c5p3v2m8q7r6t5w4x3y
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 from gpuaas_contract import bindings, identity, permissions, sessions, users
 from gpuaas_contract.identity import KEY_GRACE_MAX_S, ServiceAccount, ServiceAccountKey
 
-from gpuaas_cli import failures, output
+from gpuaas_cli import failures, output, terminal
 from gpuaas_cli.client import home
 from gpuaas_cli.input import ask, values
 from gpuaas_cli.output import table
@@ -146,7 +145,7 @@ def _keep(call: Call, key: ServiceAccountKey) -> None:
     file = call["key_file"]
     content = json.dumps({"key_id": key.key_id, "client_secret": key.client_secret}) + "\n"
     if file == "-":
-        sys.stdout.write(content)
+        terminal.out(content, end="")
         return
     home.write_private(Path(file).absolute(), content.encode())
     output.talk(f"Key {key.key_id} is in {file}; the platform keeps no copy of its secret.")

@@ -11,7 +11,7 @@ import typer
 from gpuaas_contract.errors import ApiError
 from gpuaas_sdk.outcomes import NoAnswer
 
-from gpuaas_cli import failures
+from gpuaas_cli import failures, terminal
 from gpuaas_cli.flags import HELP, Flags
 from gpuaas_cli.runner import call, manual, parameters
 from gpuaas_cli.runner.command import AnyEndpoint, Command
@@ -69,7 +69,7 @@ def run(place: str, command: str, words: list[str], flags: Flags) -> int:
         # The reader closed the pipe. Redirect stdout, so that Python does not report the error again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return failures.OK
-    print(failures.text(failure, as_json=flags.output == "json"), file=sys.stderr)
+    terminal.talk(failures.text(failure, as_json=flags.output == "json"))
     return failure.exit_code
 
 

@@ -10,7 +10,7 @@ from gpuaas_contract.correlations import Correlation
 from gpuaas_contract.instances import Member
 from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS, Operation, Preview, Step
 
-from gpuaas_cli.output import aligned, clean, clock_time, duration, listing, payload_text, table
+from gpuaas_cli.output import aligned, clock_time, duration, flat, listing, payload_text, table
 
 Key = tuple[str, str]
 Seen = dict[Key, tuple[str, str]]
@@ -56,8 +56,8 @@ def news(operation: Operation, seen: Seen, names: Mapping[str, str], now: dateti
 
 def _line(step: Step, after: str, names: Mapping[str, str]) -> str:
     who = names.get(step.member_id, step.member_id) or "-"
-    message = f"  {clean(step.message)}" if step.message else ""
-    return f"{after:>7}  {who}  {step.name}  {step.state}{message}"
+    message = f"  {flat(step.message)}" if step.message else ""
+    return f"{after:>7}  {who}  {flat(step.name)}  {step.state}{message}"
 
 
 def outcome(operation: Operation) -> str:
@@ -101,7 +101,7 @@ def plan(operation: Operation, about: str, names: Mapping[str, str], now: dateti
 
 
 def _preview(preview: Preview, names: Mapping[str, str], now: datetime.datetime) -> list[str]:
-    notes = [clean(note) for note in preview.notes]
+    notes = [flat(note) for note in preview.notes]
     if not preview.answered:
         return ["what it would interrupt is unknown, so do not assume that it is safe", *notes]
     count = len(preview.running_work)
@@ -115,10 +115,10 @@ def _preview(preview: Preview, names: Mapping[str, str], now: datetime.datetime)
         ENDS=lambda work: clock_time(work.ends_at) if work.ends_at else "unknown",
     )
     return [
-        f"{work}{at_stake} (seen by {clean(preview.source) or 'the app controller'}{seen})",
+        f"{work}{at_stake} (seen by {flat(preview.source) or 'the app controller'}{seen})",
         *(f"  {line}" for line in listing(preview.running_work, shape)),
         *([f"nothing would be interrupted after {clock_time(preview.done_by)}"] if preview.done_by else []),
-        *(f"cannot be undone: {clean(lost)}" for lost in preview.irreversible),
+        *(f"cannot be undone: {flat(lost)}" for lost in preview.irreversible),
         *notes,
     ]
 

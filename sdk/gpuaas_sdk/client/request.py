@@ -7,6 +7,7 @@ from typing import Any, Generic
 from urllib.parse import quote
 
 import msgspec
+from gpuaas_contract import characters
 from gpuaas_contract.endpoint import Answer, Endpoint, RequestBody
 from gpuaas_contract.wire import NoBody
 
@@ -63,7 +64,9 @@ def content(endpoint: Endpoint[Any, Any], body: object | None) -> bytes | None:
         return None
     if not isinstance(body, endpoint.request):
         raise TypeError(f"{endpoint.name}: the body must be a {endpoint.request.__name__}, not {type(body).__name__}")
-    return msgspec.json.encode(body)
+    document = msgspec.json.encode(body)
+    # Reports of a controller repeat what programs on machines printed; the platform refuses control characters.
+    return characters.replaced(document) if endpoint.name.startswith("runtime.") else document
 
 
 def _check_names(endpoint: Endpoint[Any, Any], what: str, *, missing: set[str], unknown: set[str]) -> None:

@@ -1,0 +1,47 @@
+"""Which characters text may contain. The platform refuses a request with others and names the field.
+
+Other control characters are commands to the terminal of whoever reads the text, and direction marks change the order
+in which a reader sees it. Values that no one reads are exempt: fields of the type `wire.Secret`, and content that is
+not JSON. Programs that report what other programs printed replace these characters first, with `replaced`."""
+
+import re
+from typing import Any
+
+import msgspec
+
+REFUSED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Control characters except newline and tab, and marks that change the direction of text."""
+# The same characters in a JSON document: as UTF-8, or as an escape. JSON allows the first 32 as escapes only.
+_IN_JSON = re.compile(
+    rb"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xaa-\xae]|\xe2\x81[\xa6-\xa9]"
+    rb"|\\(?:[bfr]|u00(?:[0189][0-9a-fA-F]|7[fF])|u202[a-eA-E]|u206[6-9])"
+)
+
+
+def may_be_refused(document: bytes) -> bool:
+    """Return False if no text in a JSON document has such a character. True means: decode it and look."""
+    return _IN_JSON.search(document) is not None
+
+
+def refused(text: str) -> str:
+    """Return a description of the first such character, `U+001B`; empty if there is none."""
+    found = REFUSED.search(text)
+    return f"U+{ord(found[0]):04X}" if found else ""
+
+
+def clean(text: str) -> str:
+    """Return the text with such characters replaced."""
+    return REFUSED.sub("\ufffd", text)
+
+
+def replaced(document: bytes) -> bytes:
+    """Return the JSON document with such characters replaced, in keys too."""
+    return msgspec.json.encode(_replaced(msgspec.json.decode(document))) if may_be_refused(document) else document
+
+
+def _replaced(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {_replaced(key): _replaced(inner) for key, inner in value.items()}
+    return [_replaced(inner) for inner in value] if isinstance(value, list) else value
