@@ -34,9 +34,10 @@ ELSEWHERE = frozenset({"up", "down", "ssh", "events", "login", "logout", "doctor
 NOT_TEXT = frozenset({"usage export", "agent register"})
 """Copies a file to a pipe as it is; needs an archive."""
 REASON = "a reason of ten characters"
+DIGEST = f"sha256:{'a' * 64}"
 ARGUMENTS = {
     "agent upgrade": ["1", "--to", "1", "--reason", REASON],
-    "artifact publish": ["1", "--media-type", "text/plain", "--url", "http://x", "--digest", f"sha256:{'a' * 64}"],
+    "artifact publish": ["1", "--media-type", "text/plain", "--url", "http://x", "--size", "1", "--digest", DIGEST],
     "binding grant": ["1", "viewer"],
     "break-glass": ["1", "--reason", REASON, "--yes"],
     "node set": ["1", "--sku", "a", "--reason", REASON],

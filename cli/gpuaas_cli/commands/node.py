@@ -36,6 +36,7 @@ gpuaas node task describe gpu-1 task_01k9z0c5p3v2m8q7r6t5w4x3y2
     One task with its result or its error.
 """
 
+import msgspec
 from gpuaas_contract import agents, capacity
 
 from gpuaas_cli import failures, output, terminal
@@ -47,11 +48,17 @@ from gpuaas_cli.work import waits
 
 async def _token(call: Call) -> capacity.EnrolmentToken:
     made: capacity.EnrolmentToken = await call.send()
-    if not call.flags.structured_whole and not call.dry_run:
+    if call.dry_run:  # this token was not stored, so it admits no node
+        return msgspec.structs.replace(made, token="")
+    if not call.flags.structured_whole:
         output.talk(f"Works once, for a node named {made.name}, until {output.clock_time(made.expires_at)}.")
         if made.ca_sha256:
             output.talk(f"The node must find the certificate authority {made.ca_sha256}.")
     return made
+
+
+def _page(made: capacity.EnrolmentToken) -> list[str]:
+    return [made.token or f"would admit a node named {made.name}, once, until {output.clock_time(made.expires_at)}"]
 
 
 async def _get(call: Call) -> capacity.Node:
@@ -121,7 +128,7 @@ async def _describe_task(call: Call) -> agents.NodeTask:
 
 _FACTS, _HEALTH = {"type": fixed("host.facts")}, {"type": fixed("host.health")}
 COMMANDS = {
-    "node token": Command(capacity.ENROLMENT_CREATE, work=_token, table=table("TOKEN"), page=lambda made: [made.token]),
+    "node token": Command(capacity.ENROLMENT_CREATE, work=_token, table=table("TOKEN"), page=_page),
     "node list": Command(capacity.NODE_LIST, fields={"name": None, "admin_state": None}),
     "node get": Command(capacity.NODE_GET, work=_get, show=nothing, also=(capacity.NODE_ALLOCATIONS,)),
     "node inspect": Command(agents.NODE_INSPECT, many=True, fields=_FACTS, work=_inspect, show=_show_inspected),

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import msgspec
 from gpuaas_contract import characters
@@ -36,6 +36,15 @@ class Request(Generic[RequestBody, Answer]):
             "Content-Type": "application/json" if self.content is not None else "",
         }
         return {name: value for name, value in headers.items() if value}
+
+
+def is_address(server: str) -> bool:
+    """Return whether this is the address of a server: a scheme, a host and perhaps a port."""
+    try:
+        parts = urlsplit(server)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port over 65535, or half an IPv6 address
+        return False
 
 
 def path(endpoint: Endpoint[Any, Any], given: Mapping[str, str]) -> str:
