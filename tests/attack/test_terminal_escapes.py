@@ -161,7 +161,7 @@ def _platform(folder: Path) -> Iterator[tuple[str, str]]:
     try:
         url = f"http://127.0.0.1:{port}"
         with httpx.Client(transport=httpx.HTTPTransport(retries=8)) as client:  # it waits longer each time
-            assert client.get(f"{url}/healthz").status_code == 200, (folder / "log").read_text()
+            assert client.get(f"{url}/livez").status_code == 200, (folder / "log").read_text()
         yield url, password
     finally:
         process.terminate()
