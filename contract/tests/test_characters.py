@@ -23,7 +23,9 @@ def test_a_control_character_is_found_as_an_escape_and_as_utf_8(char: str) -> No
         assert characters.may_be_refused(msgspec.json.encode({"a": char}))
 
 
-@pytest.mark.parametrize("text", ["a\n\tb", "Grüße, 你好, مرحبا, 😀", "a\u00a0b", "C:\\users", 'a "quote"', "\u202f\u2065"])
+@pytest.mark.parametrize(
+    "text", ["a\n\tb", "Grüße, 你好, مرحبا, 😀", "a\u00a0b", "C:\\users", 'a "quote"', "\u202f\u2065"]
+)
 def test_text_of_any_language_is_accepted(text: str) -> None:
     assert characters.refused(text) == ""
     assert characters.clean(text) == text

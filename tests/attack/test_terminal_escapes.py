@@ -40,6 +40,7 @@ ARGUMENTS = {
     "artifact publish": ["1", "--media-type", "text/plain", "--url", "http://x", "--size", "1", "--digest", DIGEST],
     "binding grant": ["1", "viewer"],
     "break-glass": ["1", "--reason", REASON, "--yes"],
+    "can-i": ["apps.instance.create"],
     "node set": ["1", "--sku", "a", "--reason", REASON],
     "operator set": ["1", "--any", "--reason", REASON],
     "service-account key": ["1", "--key-file", "-"],
@@ -58,7 +59,8 @@ def test_every_request_with_such_text_is_refused_by_the_name_of_its_field(char: 
             for form in (document, json.dumps(json.loads(document)).encode()):
                 with pytest.raises(errors.ValidationFailed, match=f"control character U\\+{ord(char):04X}") as refused:
                     decode.body_reader(endpoint)(form)
-                assert refused.value.message.isprintable() and refused.value.details["field"], endpoint.name
+                assert refused.value.message.isprintable(), endpoint.name
+                assert refused.value.details["field"], endpoint.name
             tried += 1
     assert tried > 50
 
@@ -88,7 +90,7 @@ def test_a_real_server_refuses_such_text_and_takes_secrets_as_they_are(tmp_path:
         assert client.get("/api/v1/projects/a%1b").status_code == 400
 
 
-@pytest.mark.parametrize("form", ["table", "json", "yaml", "refusal"])
+@pytest.mark.parametrize("form", ["table", "json", "refusal"])
 def test_no_command_prints_them(
     form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,7 +103,8 @@ def test_no_command_prints_them(
             calls.clear()
             main.run([*line, "-o", "table" if form == "refusal" else form])
             printed = "".join(capsys.readouterr())
-            assert calls and printed, f"{line} did not show what the server sent: {printed}"
+            assert calls, f"{line} did not ask the server: {printed}"
+            assert printed, line
             assert not [char for char in printed if not char.isprintable() and char not in "\n\t"], line
 
 
@@ -157,7 +160,9 @@ def _platform(folder: Path) -> Iterator[tuple[str, str]]:
     data, port = ["--data", str(folder / "data")], free_port()
     password = subprocess.run([*PLATFORM, "admin", *data], capture_output=True, text=True, check=True).stdout.strip()
     with (folder / "log").open("w") as log:
-        process = subprocess.Popen([*PLATFORM, "server", *data, "--listen", f"127.0.0.1:{port}"], stdout=log, stderr=log)
+        process = subprocess.Popen(
+            [*PLATFORM, "server", *data, "--listen", f"127.0.0.1:{port}"], stdout=log, stderr=log
+        )
     try:
         url = f"http://127.0.0.1:{port}"
         with httpx.Client(transport=httpx.HTTPTransport(retries=8)) as client:  # it waits longer each time

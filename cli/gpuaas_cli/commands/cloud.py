@@ -26,7 +26,6 @@ from gpuaas_cli.client import home
 from gpuaas_cli.local import cloud, plan
 from gpuaas_cli.runner import SWITCH, Call, Command, Field
 
-
 _LAB = re.compile(r"[a-z][a-z0-9]{0,15}")
 
 

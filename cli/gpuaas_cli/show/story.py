@@ -128,7 +128,7 @@ def state_of_breaker(breaker: BreakerState) -> str:
 
 
 def section(title: str, lines: Sequence[str]) -> Lines:
-    """Return a title and its lines. Text with line breaks stays below the title, so that it cannot look like another."""
+    """Return a title and its lines. Text with line breaks stays below it, so that it cannot look like another title."""
     return ["", title, *("  " + line.replace("\n", "\n  ") for line in lines)] if lines else []
 
 

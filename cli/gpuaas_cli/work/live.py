@@ -54,7 +54,9 @@ def _tree(operation: Operation, names: Mapping[str, str], console: Console) -> T
 
 def _step(step: Step, now: datetime.datetime) -> Spinner | Text:
     message = f"  {flat(step.message)}" if step.message else ""
-    text = Text.assemble(flat(step.name), (f"  {duration(step.started_at, step.ended_at or now)}", "dim"), (message, "dim"))
+    text = Text.assemble(
+        flat(step.name), (f"  {duration(step.started_at, step.ended_at or now)}", "dim"), (message, "dim")
+    )
     if step.state == "running":
         return _running(text)
     mark, style = _MARKS[step.state]

@@ -52,7 +52,7 @@ def misfits(schema: dict[str, object], document: object) -> dict[str, str]:
 
 
 def _misfit(error: jsonschema_rs.ValidationError) -> tuple[str, str]:
-    """Return the path of a field and why it does not fit. A missing field is named itself, not the object without it."""
+    """Return the path of a field and why it does not fit. A missing field is named, not the object without it."""
     at = error.instance_path
     match error.kind.name:
         case "required":

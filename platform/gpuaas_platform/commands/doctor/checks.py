@@ -136,7 +136,10 @@ def clock(facts: Facts) -> Answer:
 def ports(facts: Facts) -> Answer:
     taken = [port for port in facts.ports if port.error and not port.is_ours]
     if taken:
-        first, text = taken[0].listen, "; ".join(f"{port.listen.host}:{port.listen.port}: {port.error}" for port in taken)
+        first, text = (
+            taken[0].listen,
+            "; ".join(f"{port.listen.host}:{port.listen.port}: {port.error}" for port in taken),
+        )
         return "fail", text, f"ss -ltnp 'sport = :{first.port}' shows who uses it; or choose another --listen"
     used = [port.listen.url for port in facts.ports if port.is_ours]
     return "ok", f"a server of the platform answers at {', '.join(used)}" if used else "free"
