@@ -53,12 +53,12 @@ def misfits(schema: dict[str, object], document: object) -> dict[str, str]:
 
 def _misfit(error: jsonschema_rs.ValidationError) -> tuple[str, str]:
     """Return the path of a field and why it does not fit. A missing field is named, not the object without it."""
-    at = error.instance_path
+    at, kind = error.instance_path, error.kind.as_dict()
     match error.kind.name:
         case "required":
-            return words.path("", *at, error.kind.property), "it is missing"
+            return words.path("", *at, kind["property"]), "it is missing"
         case "additionalProperties":
-            return words.path("", *at, error.kind.unexpected[0]), "the form has no such field"
+            return words.path("", *at, kind["unexpected"][0]), "the form has no such field"
     return words.path("", *at) or "$", error.message[:500]
 
 

@@ -114,7 +114,7 @@ def _open_to_others(data: Path) -> Iterator[Path]:
 
 async def _store(settings: Settings) -> Store:
     try:
-        missing = await migrate.missing(settings.sqlite_path, settings.database_url)
+        missing = await migrate.not_applied(settings.sqlite_path, settings.database_url)
     except migrate.NewerDatabase as error:
         return Store(is_newer=True, error=str(error))
     except _STORE_FAILED as error:
@@ -154,6 +154,8 @@ def _authority_end(path: Path) -> datetime.datetime | None:
 
 async def _unsigned(settings: Settings) -> tuple[Unsigned, ...]:
     folder, result = heads.folder_in(settings.data_dir), list[Unsigned]()
+    if not settings.database_url and not settings.sqlite_path.with_suffix(".sqlite-wal").exists():
+        return ()  # the server has stopped and signed everything; to open the file now would create others beside it
     try:
         async with verify.open_source(settings.data_dir, settings.database_url) as source:
             for name in await trail.all_chains(source.reader):
