@@ -21,6 +21,7 @@ from gpuaas_platform.kit.attempts import Attempts
 from gpuaas_platform.kit.openid import Provider
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.kit.reactions import Reactions
+from gpuaas_platform.kit.recent_refusals import RecentRefusals
 from gpuaas_platform.kit.settings import Settings
 
 Body = TypeVar("Body")
@@ -56,6 +57,8 @@ class Site:
     """The identity provider that users can sign in through; None if none is configured."""
     attempts: Attempts = field(default_factory=Attempts)
     """Counts recent failed sign-ins, to limit password guessing."""
+    refused: RecentRefusals = field(default_factory=RecentRefusals)
+    """The last refused requests of each project, for `record.correlation.get`."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ gpuaas audit list --org acme --target inst_01k9z0c5p3v2m8q7r6t5w4x3y2
     The audit trail of the project, of an organisation, or of everything; oldest first.
     correlation_id --correlation: Of this correlation id.
     actor_id --actor: By this user or service account, by id.
-    --action: Of this action; authz.deny for refusals.
+    --action: Of this action; authz.deny and policy.deny for refusals.
     --target: About this id.
     --result: success or failure.
     --since TIME: From then on: 2030-01-31T08:00:00Z, or 2h for two hours ago.
@@ -30,7 +30,7 @@ gpuaas usage export --csv january.csv --since 2030-01-01 --until 2030-02-01
     All records as a CSV file, written whole or not at all.
     --csv FILE: Where to write it; - is stdout.
 gpuaas triage cor_01k9z0c5p3v2m8q7r6t5w4x3y2
-    Operations, members, events and audit rows of one correlation id, in time order.
+    Operations, members, events, audit rows and refused requests of one correlation id, in time order.
 """
 
 import contextlib

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuaas_contract.correlations import Correlation
+from gpuaas_contract.correlations import Correlation, RefusedRequest
 from gpuaas_contract.instances import Member
 from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS, Operation, Preview, Step
 
@@ -142,7 +142,14 @@ def timeline(bundle: Correlation) -> list[Entry]:
     for row in bundle.audit or ():
         detail = f"{row.actor_type} {row.actor_id} {row.result} {row.target}"
         rows.append(Entry(row.occurred_at, "audit", row.action, detail))
+    rows += [_refused_entry(request) for request in bundle.refused]
     return sorted(rows, key=lambda entry: entry.at)
+
+
+def _refused_entry(request: RefusedRequest) -> Entry:
+    who = request.actor_name or request.actor_id
+    detail = f"{request.route} by {request.actor_type} {who}: {request.message} Fix: {request.fix}"
+    return Entry(request.occurred_at, "refused", request.code, detail)
 
 
 def _operation_entries(operation: Operation, names: dict[str, str]) -> list[Entry]:
