@@ -1,4 +1,4 @@
-"""Text from machines, apps and servers cannot send commands to the terminal, on whatever way it is printed."""
+"""Text from machines, apps and servers cannot send commands to the terminal, in any way it is printed."""
 
 import ast
 import io
@@ -23,7 +23,7 @@ WRITER = "terminal.py"
 CONSOLE = "work/console.py"
 
 
-def test_whatever_is_written_is_clean(capsys: pytest.CaptureFixture[str]) -> None:
+def test_everything_that_is_written_is_clean(capsys: pytest.CaptureFixture[str]) -> None:
     terminal.out(HOSTILE)
     terminal.talk(HOSTILE)
     captured = capsys.readouterr()

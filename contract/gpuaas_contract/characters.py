@@ -1,6 +1,6 @@
 """Which characters text may contain. The platform refuses a request with others and names the field.
 
-Other control characters are commands to the terminal of whoever reads the text, and direction marks change the order
+Other control characters are commands to the terminal of the reader, and direction marks change the order
 in which a reader sees it. Values that no one reads are exempt: fields of the type `wire.Secret`, and content that is
 not JSON. Programs that report what other programs printed replace these characters first, with `replaced`."""
 
@@ -28,8 +28,8 @@ def may_be_refused(document: bytes) -> bool:
 
 def refused(text: str) -> str:
     """Return a description of the first such character, `U+001B`; empty if there is none."""
-    found = REFUSED.search(text)
-    return f"U+{ord(found[0]):04X}" if found else ""
+    match = REFUSED.search(text)
+    return f"U+{ord(match[0]):04X}" if match else ""
 
 
 def clean(text: str) -> str:

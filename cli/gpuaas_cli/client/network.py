@@ -28,10 +28,10 @@ def reach(server: str) -> Reached:
     parts = urlsplit(server)
     host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         return Reached(host, port, error=getattr(error, "strerror", None) or str(error))
-    addresses = tuple(dict.fromkeys(str(address[0]) for *_, address in found))
+    addresses = tuple(dict.fromkeys(str(address[0]) for *_, address in answers))
     try:
         socket.create_connection((host, port), timeout=CONNECT_S).close()
     except OSError as error:

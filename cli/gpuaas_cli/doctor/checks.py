@@ -104,7 +104,7 @@ def clock(facts: Facts) -> Answer:
     text = f"the server's clock is {apart_s:.0f} s {'ahead of' if facts.version.ahead_s > 0 else 'behind'} this one"
     if apart_s <= CLOCK_WARN_S:
         return "ok", "the same time here and at the server"
-    fix = "timedatectl set-ntp true, here or at the server: whichever is wrong"
+    fix = "timedatectl set-ntp true, on the machine whose clock is wrong"
     return "fail" if apart_s > CLOCK_FAIL_S else "warn", text, fix
 
 

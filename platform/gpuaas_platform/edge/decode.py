@@ -156,8 +156,8 @@ def _secrets(kind: object) -> frozenset[str]:
 
 
 def _check_text(text: str, name: str) -> None:
-    if found := characters.refused(text):
-        raise _invalid(f"`{name}` contains the control character {found}; remove it.", name)
+    if character := characters.refused(text):
+        raise _invalid(f"`{name}` contains the control character {character}; remove it.", name)
 
 
 def _check_number(value: object, name: str) -> None:
