@@ -46,7 +46,7 @@ def escaped(document: str) -> str:
 
 
 def _escape(char: str) -> str:
-    if char.isprintable() or char in "\n\t":
+    if char == "\n" or char.isprintable():
         return char
     units = char.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
