@@ -1,5 +1,6 @@
 """What a command reports when it cannot do what was typed: what happened, why, and the next command."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -99,3 +100,13 @@ def test_an_app_that_is_not_offered_leads_to_those_that_are(cli: Cli) -> None:
 def test_a_permission_that_no_app_has_is_not_called_a_refusal(cli: Cli) -> None:
     ended = cli("can-i", "toys.wall.paint", expect=1)
     assert "There is no permission toys.wall.paint here: no app of the project has it." in ended.err
+
+
+def test_the_correlation_id_of_a_refused_request_leads_to_it(cli: Cli) -> None:
+    refused = cli("stop", "nosuch", "-o", "json", expect=4)
+    correlation_id = json.loads(refused.err)["error"]["correlation_id"]
+    line = next(line for line in cli("triage", correlation_id).out.splitlines() if "refused" in line)
+    assert line.split()[1:4] == ["refused", "not_found", "apps.instance.stop"]
+    assert "by user admin: " in line
+    unknown = cli("triage", "cor_unknown", expect=4)
+    assert "search the logs of the servers for cor_unknown" in unknown.err
