@@ -364,6 +364,12 @@ class BodyTooLarge(ApiError):
     default_fix = "Send at most 1 MiB."
 
 
+class HeadTooLarge(ApiError):
+    code, status, retryable = "head_too_large", 431, False
+    title = "The request line and the headers are larger than the platform accepts"
+    default_fix = "Send at most 100 headers and 32 KiB, the request line included."
+
+
 class UnsupportedMediaType(ApiError):
     code, status, retryable = "unsupported_media_type", 415, False
     title = "The media type of the body is not supported"
@@ -402,7 +408,15 @@ def _tree(root: type[ApiError]) -> list[type[ApiError]]:
 BY_CODE: dict[str, type[ApiError]] = {kind.code: kind for kind in _tree(ApiError)}
 
 ErrorTypes = tuple[type[ApiError], ...]
-EVERYWHERE: ErrorTypes = (InvalidRequest, ValidationFailed, ApiError, Unavailable, MethodNotAllowed, RateLimited)
+EVERYWHERE: ErrorTypes = (
+    InvalidRequest,
+    ValidationFailed,
+    ApiError,
+    Unavailable,
+    MethodNotAllowed,
+    RateLimited,
+    HeadTooLarge,
+)
 """Codes that any route may answer with."""
 AUTHENTICATED: ErrorTypes = (TokenMissing, TokenInvalid, TokenExpired, PermissionDenied, NotFound)
 MUTATION: ErrorTypes = (BodyTooLarge, UnsupportedMediaType, Conflict)

@@ -20,7 +20,8 @@ from gpuaas_platform.commands import custody as custody_command
 from gpuaas_platform.commands import doctor as doctor_command
 from gpuaas_platform.custody import key_files
 from gpuaas_platform.identity import service as identity
-from gpuaas_platform.kit import clock, ids, logs
+from gpuaas_platform.identity.users import first_password
+from gpuaas_platform.kit import clock, ids, logs, peers
 from gpuaas_platform.kit.settings import Settings
 
 _EXAMPLES = """examples:
@@ -42,6 +43,11 @@ _OIDC = {
     "client-id": "what the provider calls this platform",
     "client-secret-file": "file that holds the client's secret; none for a public client",
     "redirect-url": "where the provider sends the browser back to",
+}
+_TLS = {
+    "certificate-file": "your own certificate with its chain, in PEM form; empty: the platform signs its own",
+    "key-file": "private key of that certificate",
+    "authority-file": "certificate of the authority that signed it, which agents pin",
 }
 _VAULT = {
     "address": "https:// URL of a Vault or OpenBao that keeps the values; empty: the platform's own store",
@@ -87,6 +93,7 @@ def _settings(options: argparse.Namespace) -> Settings:
     given = {name: value for name, value in vars(options).items() if name in names and value is not None}
     if options.command == "server":
         given["artifact_internal_hosts"] = tuple(options.artifact_internal_hosts or ())
+        given["trusted_proxies"] = tuple(options.trusted_proxies or ())
         given["rate_limit_burst"] = max(1, int(options.rate_limit_per_s * 2))
     settings = Settings(custody_key_file=_given_key(os.environ.get("CREDENTIALS_DIRECTORY", "")), **given)
     if settings.oidc_issuer and not (settings.oidc_client_id and settings.oidc_redirect_url):
@@ -94,6 +101,10 @@ def _settings(options: argparse.Namespace) -> Settings:
     secret_file = settings.oidc_client_secret_file
     if settings.oidc_issuer and secret_file is not None and not secret_file.is_file():
         raise SystemExit(f"gpuaas-platform: there is no file {secret_file}; --oidc-client-secret-file names it.")
+    given_files = (settings.tls_certificate_file, settings.tls_key_file, settings.tls_authority_file)
+    if any(given_files) and not all(file is not None and file.is_file() for file in given_files):
+        options_of_tls = ", ".join(f"--tls-{name}" for name in _TLS)
+        raise SystemExit(f"gpuaas-platform: {options_of_tls} belong together; each names a file.")
     if settings.vault_address and settings.vault_token_file is None:
         raise SystemExit("gpuaas-platform: --vault-address needs --vault-token-file too.")
     return settings
@@ -115,6 +126,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_store_options(admin)
     admin.add_argument("--name", default="admin", help="name of the admin")
     _add_server_options(run)
+    _add_options(run, "encryption of addresses other than loopback", "tls", _TLS)
     _add_options(run, "sign-in through an identity provider (OpenID Connect)", "oidc", _OIDC)
     run.add_argument_group("custody of secrets").add_argument(
         "--sealed", action="store_true", help="start with secrets closed until `unseal` gives the passphrase"
@@ -159,7 +171,34 @@ def _add_server_options(command: argparse.ArgumentParser) -> None:
         "--rate-limit-per-s",
         type=_rate,
         default=environment("GPUAAS_RATE_LIMIT_PER_S", str(Settings.rate_limit_per_s)),
-        help="requests per second for each caller, twice as many at once; 0 sets no limit",
+        help="requests per second to the API for each caller (user, service account, or address without a valid"
+        " token) and each server process, twice as many at once; 0: no limit; nodes have a limit of their own;"
+        " default %(default)s",
+    )
+    command.add_argument(
+        "--trusted-proxy",
+        dest="trusted_proxies",
+        metavar="CIDR",
+        type=_network,
+        action="append",
+        help="network of reverse proxies that state the address of the caller, repeatable; default none",
+    )
+    command.add_argument(
+        "--forwarded-header",
+        default=Settings.forwarded_header,
+        choices=peers.FORWARDED_HEADERS,
+        help="header in which they state it; the other one is ignored; default %(default)s",
+    )
+    command.add_argument(
+        "--metrics-open",
+        action="store_true",
+        help="let anyone read /metrics; default: this machine, and callers with record.platform_event.read",
+    )
+    command.add_argument(
+        "--heartbeat-interval-s",
+        type=_interval,
+        default=environment("GPUAAS_HEARTBEAT_INTERVAL_S", str(Settings.heartbeat_interval_s)),
+        help="seconds between two heartbeats of a node, 1 to 25; a node is lost after four missing ones",
     )
     command.add_argument(
         "--otlp-endpoint",
@@ -179,17 +218,22 @@ def _add_server_options(command: argparse.ArgumentParser) -> None:
         default=environment("GPUAAS_ARTIFACT_KEPT_S", str(Settings.artifact_kept_s)),
         help="seconds that the content of retired and revoked artifacts is kept; default %(default)s",
     )
+    command.add_argument(
+        "--accept-clock", action="store_true", help="start although the clock is behind the newest audit row"
+    )
+    command.add_argument(
+        "--accept-data-loss", action="store_true", help="start although the database lacks rows that were signed"
+    )
 
 
 async def _make_first_admin(listen: server.Listen, site: Site) -> None:
     password = ids.new_secret("admin")
-    if not await identity.make_first_admin(site, system_origin(clock.utc_now()), "admin", password):
+    if not await identity.make_first_admin(site, system_origin(clock.utc_now()), first_password.ADMIN, password):
         return
     engine = "PostgreSQL" if site.settings.database_url else "SQLite"
     sys.stderr.write(
         f"First start: a GPU cloud of your own at {listen.url} ({engine}; data in {site.settings.data_dir}).\n"
-        "Sign in as admin; this password is shown once and kept nowhere:\n"
-        f"  {password}\n"
+        f"{_sign_in_hint(site.settings, password)}"
         "Next, in another terminal:\n"
         f"  gpuaas login --server {listen.url} --name admin\n"
         "  gpuaas get nodes\n"
@@ -198,12 +242,26 @@ async def _make_first_admin(listen: server.Listen, site: Site) -> None:
     sys.stderr.flush()
 
 
+def _sign_in_hint(settings: Settings, password: str) -> str:
+    """Show the password only in a terminal: a log file lives long and has many readers."""
+    if sys.stderr.isatty():
+        return f"Sign in as admin; this password is shown once and kept nowhere:\n  {password}\n"
+    try:
+        path = first_password.write(settings.data_dir, password)
+    except OSError as error:
+        fix = f"Free some space, then set a password: gpuaas-platform admin --data {settings.data_dir}"
+        raise server.CannotStart(f"cannot store the admin's first password: {error}", fix) from error
+    return f"Sign in as admin. The password is in a file, which the first sign-in deletes:\n  {path}\n"
+
+
 async def _reset_admin(settings: Settings, name: str) -> None:
     """Set a new password for the admin and print it. Needs write access to the data folder; writes an audit row."""
     async with server.open_site(settings) as site:
         password = ids.new_secret("admin")
         await identity.set_password(site, system_origin(clock.utc_now()), name, password, "platform_admin")
         await server.heads_signer(site).sweep()
+        if name == first_password.ADMIN:
+            first_password.forget(settings.data_dir)
     sys.stdout.write(password + "\n")
 
 
@@ -237,6 +295,20 @@ def _rate(text: str) -> float:
     if not (math.isfinite(rate) and rate >= 0):
         raise argparse.ArgumentTypeError("a number of requests per second, or 0 for no limit")
     return rate
+
+
+def _interval(text: str) -> float:
+    interval_s = float(text)
+    if not 1 <= interval_s <= 25:
+        raise argparse.ArgumentTypeError("a number of seconds from 1 to 25")
+    return interval_s
+
+
+def _network(text: str) -> str:
+    try:
+        return str(ipaddress.ip_network(text, strict=False))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError("an address or a network, such as 10.0.0.0/24") from error
 
 
 def _seconds(text: str) -> int:

@@ -58,6 +58,11 @@ class ServerProcess:
     def __exit__(self, *_: object) -> None:
         self.kill()
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def admin_password(self) -> str:
         command = [*_PLATFORM, "admin", *self._store]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

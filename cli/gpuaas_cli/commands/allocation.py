@@ -99,7 +99,12 @@ COMMANDS = {
     "allocation people": Command(
         ssh_keys.ALLOCATION_KEYS_SET,
         fields={
-            "user_ids": Field(type=str, default=None, read=lambda _, text: None if text is None else words([text]))
+            "user_ids": Field(
+                type=str,
+                default=None,
+                read=lambda _, text: None if text is None else words([text]),
+                may_be_empty=True,
+            )
         },
         work=_people,
         page=machines.of_people,

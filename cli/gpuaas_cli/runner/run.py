@@ -78,7 +78,7 @@ def run(place: str, command: str, words: list[str], flags: Flags) -> int:
 
 def _register(app: typer.Typer, line: str, command: Command, *, in_full: bool) -> None:
     def handler(context: typer.Context, **values: Any) -> int:
-        _refuse_empty(context, values)
+        _refuse_empty(command, context, values)
         return call.run(command, line, context.obj, values)
 
     if in_full:
@@ -90,10 +90,13 @@ def _register(app: typer.Typer, line: str, command: Command, *, in_full: bool) -
     app.command(line.split()[-1], help=help_text, epilog=HELP)(handler)
 
 
-def _refuse_empty(context: typer.Context, values: Mapping[str, Any]) -> None:
+def _refuse_empty(command: Command, context: typer.Context, values: Mapping[str, Any]) -> None:
     """Refuse a value that was given and is empty: in a script it is an unset variable, not a wish for the default."""
+    declared = {**command.fields, **command.extra}
     for parameter in context.command.params:
-        value = values.get(parameter.name or "")
+        field, value = declared.get(parameter.name or ""), values.get(parameter.name or "")
+        if field is not None and field.may_be_empty:
+            continue
         given = [value] if isinstance(value, str) else value if isinstance(value, list) else None
         if given is not None and not call.words(given) and _is_typed(context, parameter.name or ""):
             name = parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar

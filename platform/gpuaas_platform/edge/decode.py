@@ -15,6 +15,8 @@ from gpuaas_contract import characters, errors
 from gpuaas_contract.endpoint import AnyEndpoint
 from gpuaas_contract.wire import NoBody, Query
 
+from gpuaas_platform.edge import json_keys
+
 _Type = msgspec.inspect.Type
 _PARSED = (msgspec.inspect.IntType, msgspec.inspect.FloatType, msgspec.inspect.BoolType)
 
@@ -91,6 +93,9 @@ def body_reader(endpoint: AnyEndpoint) -> Callable[[bytes], object]:
             raise _broken(raw, error) from error
         if characters.may_be_refused(document) or _LONG_NUMBER.search(document):
             _check_values(msgspec.json.decode(document), secrets=secrets)
+        key = json_keys.repeated(raw)
+        if key is not None:
+            raise _invalid(f"The body has the key `{key[:100]}` more than once in one object.", key[:100])
         return body
 
     return read

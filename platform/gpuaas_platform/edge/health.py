@@ -1,4 +1,5 @@
-"""Probes for load balancers and operators: /livez, /readyz, /version, /metrics. No credentials, no rate limits."""
+"""Probes for load balancers and operators: /livez, /readyz, /version, /metrics. No rate limits. Only /metrics needs a
+token, unless the request comes from the same machine; `http` checks it."""
 
 import asyncio
 import importlib.metadata
@@ -7,10 +8,13 @@ from collections.abc import Awaitable, Callable
 import gpuaas_contract
 import msgspec
 from gpuaas_contract import errors
+from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.wire import NoBody
 
 from gpuaas_platform.call import Site
 from gpuaas_platform.edge import telemetry
-from gpuaas_platform.edge.exchange import Response
+from gpuaas_platform.edge.response import Response
+from gpuaas_platform.kit import clock
 
 STORE_ANSWERS_WITHIN_S = 1.0
 _TEXT = b"text/plain; charset=utf-8"
@@ -19,6 +23,7 @@ _VERSION = {
     "version": importlib.metadata.version("gpuaas-platform"),
     "contract_version": gpuaas_contract.VERSION,
 }
+METRICS = Endpoint("metrics", "GET", "/metrics", "", NoBody, NoBody, permission="record.platform_event.read")
 Probe = Callable[[], Awaitable[Response]]
 
 
@@ -30,6 +35,7 @@ def probes(site: Site, metrics: telemetry.Metrics) -> dict[str, Probe]:
 
     async def ready() -> Response:
         """Ready means that the store accepts writes: the check runs in the queue of writers and is rolled back."""
+        _check_clock(site)
         try:
             async with asyncio.timeout(STORE_ANSWERS_WITHIN_S):
                 await site.database.write(lambda tx: tx.one("SELECT number FROM migrations LIMIT 1"), keep=False)
@@ -45,4 +51,11 @@ def probes(site: Site, metrics: telemetry.Metrics) -> dict[str, Probe]:
     async def numbers() -> Response:
         return Response(200, metrics.text(), telemetry.CONTENT_TYPE.encode())
 
-    return {"/livez": alive, "/readyz": ready, "/version": version, "/metrics": numbers}
+    return {"/livez": alive, "/readyz": ready, "/version": version, METRICS.path: numbers}
+
+
+def _check_clock(site: Site) -> None:
+    used = site.clock()
+    if site.clock.jump_s:
+        text = f"The clock of this machine jumped by {site.clock.jump_s:+.0f} s. The platform uses {used:%FT%TZ}."
+        raise errors.Unavailable(text, details={"check": "clock", "jump_s": site.clock.jump_s}, fix=clock.FIX)

@@ -20,9 +20,10 @@ from gpuaas_contract.wire import Query
 from gpuaas_platform.call import Call, Handler, Origin, Routes, Site, Source
 from gpuaas_platform.edge import audit, decode, health, idempotency, router, run, streams, telemetry
 from gpuaas_platform.edge.authorise import Authoriser
-from gpuaas_platform.edge.exchange import Exchange, Message, Receive, Response, Send, problem
+from gpuaas_platform.edge.exchange import Exchange, Message, Receive, Send
+from gpuaas_platform.edge.response import Response, problem
 from gpuaas_platform.identity.admission import Admission
-from gpuaas_platform.kit import clock, db, logs, recent_refusals, tables
+from gpuaas_platform.kit import clock, db, logs, peers, recent_refusals, tables
 
 log = structlog.get_logger()
 
@@ -55,6 +56,7 @@ class Application:
         site.database.on_group = self.metrics.group_committed
         self._spans = telemetry.open_spans(site)
         self._authoriser = Authoriser(site, self.metrics)
+        self._proxies = peers.Proxies(site.settings.trusted_proxies)
         self._in_flight = idempotency.InFlight()
         self._probes = {path.encode(): probe for path, probe in health.probes(site, self.metrics).items()}
         self._quiet = frozenset(self._probes)
@@ -70,7 +72,11 @@ class Application:
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        stream = await self._exchange(Exchange(scope, receive, self._site.clock(), self._admit_again), send)
+        exchange = Exchange(scope, receive, self._site.clock(), self._admit_again)
+        if self._proxies:
+            header = self._site.settings.forwarded_header
+            exchange.peer = self._proxies.peer(exchange.peer, header, exchange.header_lines(header.encode()))
+        stream = await self._exchange(exchange, send)
         if stream is None:
             return
         guard, source = stream
@@ -111,11 +117,14 @@ class Application:
     async def _respond(self, exchange: Exchange) -> tuple[Callable[[int, float], None], Response]:
         observe = self._observe_no_route
         try:
+            exchange.refuse_repeated_headers()
             probe = self._probes.get(exchange.path)
             if probe is not None:
                 exchange.route = exchange.path.decode()
                 if exchange.method not in ("GET", "HEAD"):
                     raise errors.MethodNotAllowed(details={"allow": ["GET", "HEAD"]})
+                if exchange.route == health.METRICS.path:
+                    await self._check_reads_metrics(exchange)
                 return observe, await probe()
             match = self._routes.match(exchange.method, exchange.path)
             observe, exchange.route = match.target.observe, match.target.endpoint.name
@@ -132,6 +141,14 @@ class Application:
         except Exception:
             log.exception("request.failed", correlation_id=exchange.correlation_id, route=exchange.route)
             return observe, problem(errors.ApiError(), exchange.correlation_id)
+
+    async def _check_reads_metrics(self, exchange: Exchange) -> None:
+        """Raise if the caller may not read the metrics, which reveal how much the platform is used and what fails."""
+        if self._site.settings.metrics_open or exchange.is_local():
+            return
+        admission = await self._authoriser.authenticate(health.METRICS, exchange, Path())
+        exchange.caller = admission.caller
+        await self._authorise(health.METRICS, exchange, Path(), admission)
 
     async def _serve(self, route: _Route, path: Path, exchange: Exchange) -> Response:
         endpoint = route.endpoint

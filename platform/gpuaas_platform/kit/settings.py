@@ -10,6 +10,16 @@ class Settings:
     """Folder of keys, certificates and the embedded database; readable only by the owner."""
     database_url: str = ""
     """`postgresql://…` URL of the database; empty: SQLite in `data_dir`."""
+    accept_clock: bool = False
+    """If true, the server starts although its clock is behind the newest row of the audit trail."""
+    accept_data_loss: bool = False
+    """If true, the server starts although the database lacks rows that were signed."""
+    tls_certificate_file: Path | None = None
+    """File with the operator's own TLS certificate and its chain; None: the platform's authority signs certificates."""
+    tls_key_file: Path | None = None
+    """File with the private key of that certificate."""
+    tls_authority_file: Path | None = None
+    """File with the authority of that certificate, which clients pin."""
     region: str = "local"
     """First part of every resource name."""
     session_ttl_s: int = 12 * 3600
@@ -60,8 +70,16 @@ class Settings:
     """How long a controller that no longer responds is listed."""
     idempotency_kept_s: int = 48 * 3600
     """How long the answer to a mutation is kept for repeats with the same idempotency key."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Networks of reverse proxies. Only they can state the address of a caller, which is used for limits, audit rows
+    and SSH certificates."""
+    forwarded_header: str = "x-forwarded-for"
+    """Header in which the trusted proxies state it: `x-forwarded-for` or `forwarded`. The other one is ignored."""
+    metrics_open: bool = False
+    """If true, anyone can read /metrics; else only this machine, and callers with `record.platform_event.read`."""
     rate_limit_per_s: float = 200.0
-    """Average requests per second that a caller may send, per process; 0: no limit. A long poll counts once."""
+    """Average requests per second to the API that a caller may send to one process; 0: no limit. A caller is a user or
+    a service account; without a valid token, an IPv4 address or an IPv6 /64. A long poll counts once."""
     rate_limit_burst: int = 400
     """Requests that a caller may send at once after a pause."""
     node_rate_limit_per_s: float = 50.0

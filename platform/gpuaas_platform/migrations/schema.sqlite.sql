@@ -667,6 +667,14 @@ CREATE INDEX usage_records_by_instance_meter ON usage_records (project_id, insta
 CREATE INDEX usage_records_by_meter ON usage_records (project_id, meter, started_at, usage_id);
 CREATE INDEX usage_records_by_project ON usage_records (project_id, started_at, usage_id);
 
+-- A network from which a person has signed in with a password. Written by: identity.
+CREATE TABLE user_networks (
+    user_id        TEXT NOT NULL,
+    network_digest TEXT NOT NULL,
+    seen_at        BIGINT NOT NULL,  -- microseconds since 1970
+    PRIMARY KEY (user_id, network_digest)
+);
+
 -- A person. Written by: identity.
 CREATE TABLE users (
     user_id       TEXT NOT NULL,

@@ -106,7 +106,7 @@ async def prepare_own_password(call: Call, body: ChangePassword) -> Prepared:
     row = await store.user(call.site.database.reader, call.caller.actor_id)
     if row is None or not row["password_hash"]:
         raise errors.Conflict("You sign in without a password.", fix="A platform admin can set one for you.")
-    keys = service.attempt_keys(call, row["name"])
+    keys = await service.attempt_keys(call, call.caller.actor_id, row["name"])
     present = body.present_password
     if not await passwords.matches(call.site.attempts, keys, call.now, row["password_hash"], present):
         raise errors.CredentialsInvalid("The present password is wrong.")
