@@ -15,6 +15,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "events": ("record", "follow what happens in a project, as it happens"),
         "usage": ("record", "what was used: records, daily sums, CSV"),
         "whoami": ("sign_in", "who you are and with which roles"),
+        "doctor": ("doctor", "check this installation and its way to the server"),
         "explain": ("explain", "what a resource and its fields mean, and which commands act on it; works offline"),
         "schema": ("explain", "what the API takes and answers, endpoint by endpoint; works offline"),
     },

@@ -53,7 +53,7 @@ SUBCOMMANDS = {
     "app": ["register", "show", "publish", "deprecate", "withdraw", "entitle"],
 }
 SINGLE = [
-    *("up", "down", "get", "triage", "access", "whoami", "can-i", "login", "logout", "ssh"),
+    *("up", "down", "get", "triage", "access", "whoami", "can-i", "login", "logout", "ssh", "doctor"),
     *("explain", "schema", "events", "password", "break-glass"),
     *("deploy", "stop", "start", "restart", "upgrade", "rollback", "decommission"),
 ]

@@ -307,7 +307,7 @@ class ArtifactContentMissing(ArtifactRefused):
 
 class ArtifactUnsigned(ArtifactRefused):
     code, title = "artifact_unsigned", "The artifact has no signature"
-    default_fix = "PUT a DSSE envelope to its signature, then verify it again."
+    default_fix = "gpuaas artifact sign ARTIFACT ENVELOPE, then gpuaas artifact verify ARTIFACT"
 
 
 class ArtifactSignatureInvalid(ArtifactRefused):

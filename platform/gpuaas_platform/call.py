@@ -22,6 +22,7 @@ from gpuaas_platform.kit.gauges import Gauge
 from gpuaas_platform.kit.openid import Provider
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.kit.reactions import Reactions
+from gpuaas_platform.kit.recent_refusals import RecentRefusals
 from gpuaas_platform.kit.refusals import Refusals
 from gpuaas_platform.kit.settings import Settings
 
@@ -61,6 +62,8 @@ class Site:
     """Values of the process that `/metrics` shows."""
     refusals: Refusals = field(default_factory=Refusals)
     """Counts refused sign-ins for the audit trail, also those of dry runs."""
+    refused: RecentRefusals = field(default_factory=RecentRefusals)
+    """The last refused requests of each project, for `record.correlation.get`."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from gpuaas_platform import server
 from gpuaas_platform.call import Site, system_origin
 from gpuaas_platform.commands import audit as audit_command
 from gpuaas_platform.commands import custody as custody_command
+from gpuaas_platform.commands import doctor as doctor_command
 from gpuaas_platform.custody import key_files
 from gpuaas_platform.identity import service as identity
 from gpuaas_platform.identity.users import first_password
@@ -33,6 +34,8 @@ _EXAMPLES = """examples:
       a new password for the first admin, shown once
   gpuaas-platform audit verify --data ./cloud
       whether the audit trail is whole and as it was written
+  gpuaas-platform doctor --data ./cloud
+      what is wrong with this installation, and the next step for each problem
 """
 
 
@@ -75,6 +78,9 @@ def main() -> None:
 def _run(options: argparse.Namespace) -> int:
     settings = _settings(options)
     commands = {"audit": audit_command.run, "custody": custody_command.run, "unseal": custody_command.unseal}
+    if options.command == "doctor":
+        listens = tuple(_listen(address) for address in options.listen or ["127.0.0.1:7070"])
+        return doctor_command.run(settings, listens, options.output)
     if options.command in commands:
         return commands[options.command](settings, options)
     if options.command == "admin":
@@ -135,11 +141,11 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument_group("custody of secrets").add_argument(
         "--sealed", action="store_true", help="start with secrets closed until `unseal` gives the passphrase"
     )
-    custody = custody_command.add_parser(commands)
-    for command in (run, custody["status"]):
+    custody, doctor = custody_command.add_parser(commands), doctor_command.add_parser(commands)
+    for command in (run, custody["status"], doctor):
         _add_options(command, "secrets in Vault or OpenBao", "vault", _VAULT)
     audit, unseal = audit_command.add_parser(commands), custody_command.add_unseal_parser(commands)
-    for command in (*audit, *custody.values(), unseal):
+    for command in (*audit, *custody.values(), unseal, doctor):
         _add_store_options(command)
     return parser
 

@@ -36,9 +36,11 @@ def document(path: str, form: type[Form], what: str = "") -> Form:
     try:
         return msgspec.convert(yaml.safe_load(content), form)
     except (yaml.YAMLError, msgspec.ValidationError) as error:
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+        why = f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else " ".join(str(error).split())
         what = what or f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
-        code, fix = f"{what.split()[-1]}_invalid", f"Correct the named field in {path}"
-        raise failures.Failure(f"{path} is not {what}: {error}", fix=fix, code=code) from error
+        code, fix = f"{what.split()[-1]}_invalid", f"Correct the named {'line' if mark else 'field'} in {path}"
+        raise failures.Failure(f"{path} is not {what}: {why}", fix=fix, code=code) from error
 
 
 def agent_build(path: str) -> bytes:

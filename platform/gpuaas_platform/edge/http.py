@@ -12,17 +12,18 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 import structlog
 from gpuaas_contract import errors, registry
+from gpuaas_contract.correlations import RefusedRequest
 from gpuaas_contract.endpoint import AnyEndpoint
 from gpuaas_contract.paths import OrgPath, Path, ProjectPath
 from gpuaas_contract.wire import Query
 
 from gpuaas_platform.call import Call, Handler, Origin, Routes, Site, Source
-from gpuaas_platform.edge import decode, health, idempotency, router, run, streams, telemetry
+from gpuaas_platform.edge import audit, decode, health, idempotency, router, run, streams, telemetry
 from gpuaas_platform.edge.authorise import Authoriser
 from gpuaas_platform.edge.exchange import Exchange, Message, Receive, Send
 from gpuaas_platform.edge.response import Response, problem
 from gpuaas_platform.identity.admission import Admission
-from gpuaas_platform.kit import clock, db, logs, peers, tables
+from gpuaas_platform.kit import clock, db, logs, peers, recent_refusals, tables
 
 log = structlog.get_logger()
 
@@ -129,6 +130,7 @@ class Application:
             observe, exchange.route = match.target.observe, match.target.endpoint.name
             return observe, await self._serve(match.target, match.path, exchange)
         except errors.ApiError as error:
+            self._remember(exchange, error)
             return observe, problem(error, exchange.correlation_id)
         except tables.PageTokenInvalid:
             refused = errors.ValidationFailed("`page_token` is not from this list.", details={"field": "page_token"})
@@ -161,11 +163,32 @@ class Application:
         asked = await self._asked(endpoint, exchange) if route.mutates else run.NOTHING_ASKED
         is_gone, admit_again, header = exchange.is_gone, exchange.admit_again, exchange.header
         call = Call(self._site, origin, path, query, project, is_gone, admit_again, header, dry_run)
-        response = await route.run(call, asked)
+        try:
+            response = await route.run(call, asked)
+        except errors.PolicyDenied as error:
+            details = error.details
+            await self._site.database.write(lambda tx: audit.policy_denial(tx, endpoint, call, details))
+            raise
         if route.waits and time.perf_counter() - exchange.admitted_s > self._site.settings.stream_recheck_s:
             # The handler waited. In that time the caller may have lost the permission to see the answer.
             await exchange.admit_again()
         return response
+
+    def _remember(self, exchange: Exchange, error: errors.ApiError) -> None:
+        if exchange.project_id:
+            caller, kept = exchange.caller, recent_refusals.MESSAGE_MAX
+            request = RefusedRequest(
+                occurred_at=exchange.now,
+                route=exchange.route,
+                actor_type=caller.actor_type,
+                actor_id=caller.actor_id,
+                actor_name=caller.name,
+                status=error.status,
+                code=error.code,
+                message=error.message[:kept],
+                fix=error.fix[:kept],
+            )
+            self._site.refused.add(exchange.project_id, exchange.correlation_id, request)
 
     async def _asked(self, endpoint: AnyEndpoint, exchange: Exchange) -> run.Asked:
         path = exchange.path.decode("latin-1")

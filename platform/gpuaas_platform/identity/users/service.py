@@ -76,7 +76,7 @@ async def disable(tx: db.Tx, call: Call[UserPath], _: NoBody) -> User:
     if await store.holds(tx, user_id, *role) and not await store.others_holding(tx, *role, apart_from=user_id):
         raise errors.Conflict(
             "This is the last platform admin who can sign in.",
-            fix='Give another user the role first: POST /api/v1/admin/bindings {"role": "platform_admin", …}',
+            fix="Give another user the role first: gpuaas binding grant USER platform_admin --platform",
         )
     await store.set_user_state(tx, user_id, "disabled")
     await token_store.end_tokens_of(tx, user_id)
