@@ -7,7 +7,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.catalog import PermissionKey, Slug
 from gpuaas_contract.paths import API, ORG, PROJECT, SERVICE_ACCOUNT, SERVICE_ACCOUNT_KEY
-from gpuaas_contract.wire import Name, NoBody, PageQuery, Request, Timestamp, Wire
+from gpuaas_contract.wire import Id, Name, NoBody, PageQuery, Request, Secret, Timestamp, Wire
 
 
 class Org(Wire):
@@ -76,7 +76,7 @@ class Login(Request):
     """Signs a person in."""
 
     name: str
-    password: str
+    password: Secret
 
 
 class Token(Wire):
@@ -91,14 +91,14 @@ class ServiceAccountLogin(Request):
     """Signs a program in with a key of its service account."""
 
     key_id: str
-    client_secret: str
+    client_secret: Secret
 
 
 class CreateOrg(Request):
     """Creates an organisation. Its creator gets no role in it, except if `first_admin` names the creator."""
 
     name: Name
-    first_admin: str
+    first_admin: Id
     """Name or id of the person who becomes its `tenant_admin`."""
 
 
