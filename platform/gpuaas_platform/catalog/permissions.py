@@ -56,7 +56,7 @@ async def denial(call: Call, permission: str, why: str) -> errors.PermissionDeni
 
 async def audit_denial(call: Call, refusal: errors.PermissionDenied) -> None:
     origin, project = call.origin, call.in_project()
-    await call.site.refusals.write(
+    await call.site.database.write(
         lambda tx: record.audit(
             tx, origin, "authz.deny", origin.route, project, result="failure", details=refusal.details
         )
