@@ -89,7 +89,7 @@ def test_a_new_password_comes_from_stdin_and_counts(cli: Cli, ada: dict[str, Any
     "words",
     [
         ("org", "create", "Bad Name!!"),
-        ("node", "token", ""),
+        ("node", "token", "a b"),
         ("custody", "unseal"),
         ("audit", "list", "--since", "99999999d"),
         ("get", "node", "\udcff"),

@@ -9,7 +9,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.operations import Reason
 from gpuaas_contract.paths import CREDENTIAL, CREDENTIAL_DELIVERY, OPERATION, PROJECT
-from gpuaas_contract.wire import Id, Label, Request, Timestamp, Wire
+from gpuaas_contract.wire import Id, Label, Request, Secret, Timestamp, Wire
 
 CredentialState = Literal["active", "revoked"]
 PRIVATE_KEY_LENGTH_MAX = 16_384
@@ -17,7 +17,7 @@ SUITE = "hpke:x25519,hkdf-sha256,aes-256-gcm"
 """HPKE base mode: DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, AES-256-GCM; `info` is `seal_info`, `aad` is empty."""
 
 PrivateKey = Annotated[
-    str,
+    Secret,
     msgspec.Meta(
         min_length=1,
         max_length=PRIVATE_KEY_LENGTH_MAX,

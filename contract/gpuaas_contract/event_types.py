@@ -14,6 +14,7 @@ from gpuaas_contract.lifecycles import (
     MemberStatus,
     NodeAdminState,
     NodeStatus,
+    NodeTenancy,
     OperationStatus,
     PlacementState,
     StepState,
@@ -176,12 +177,13 @@ class AllocationChanged(Wire):
 
 
 class NodeChanged(Wire):
-    """A node was lost, came back, or was changed by operators."""
+    """A node was lost, came back, was changed by operators, or was sanitised."""
 
     node_id: str
     name: str
     status: NodeStatus
     admin_state: NodeAdminState
+    tenancy: NodeTenancy
     sku: str
     region: str
     reason: str = ""
@@ -425,7 +427,7 @@ _CATALOGUE = (
     ),
     EventType(
         "capacity.node.changed",
-        "a node was lost, came back, or was changed by operators",
+        "a node was lost, came back, was sanitised, or was changed by operators",
         NodeChanged,
         levels=("platform",),
     ),

@@ -137,6 +137,10 @@ class AgentFile(Wire):
     sha256: str
     content: bytes
     """The agent, one file."""
+    version: str
+    """Part of what is signed."""
+    signature: str
+    """By an offline release key. The node verifies it with the keys that its operator pinned on it."""
 
 
 TRUST = AGENT_API.row("/trust", "node.trust", "Get the authority to pin and the key that signs tasks").get(

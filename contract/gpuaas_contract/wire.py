@@ -83,6 +83,8 @@ def json_bytes(bytes_max: int) -> msgspec.Meta:
 
 Inputs = Annotated[dict[str, Any], json_bytes(65_536)]
 """Inputs of a deploy, an upgrade or an action. The app's schema checks their form."""
+Secret = Annotated[str, msgspec.Meta(extra={"secret": True})]
+"""A value that no one reads, such as a password. It may contain every character except NUL; see `characters`."""
 
 Timestamp = Annotated[datetime.datetime, msgspec.Meta(tz=True)]
 """A moment with its offset from UTC, as in RFC 3339. The platform sends UTC."""

@@ -22,6 +22,8 @@ from gpuaas_platform.kit.gauges import Gauge
 from gpuaas_platform.kit.openid import Provider
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.kit.reactions import Reactions
+from gpuaas_platform.kit.recent_refusals import RecentRefusals
+from gpuaas_platform.kit.refusals import Refusals
 from gpuaas_platform.kit.settings import Settings
 
 Body = TypeVar("Body")
@@ -38,9 +40,6 @@ class Site:
 
     settings: Settings
     database: db.Database
-    refusals: db.Database
-    """The same store, for audit rows of refusals. In a dry run, `database` rolls every write back, but refusals must
-    still be recorded."""
     hub: hub.Hub
     keys: keys.Keys
     clock: clock.GuardedClock
@@ -61,6 +60,10 @@ class Site:
     """Counts recent failed sign-ins, to limit password guessing."""
     gauges: list[Gauge] = field(default_factory=list)
     """Values of the process that `/metrics` shows."""
+    refusals: Refusals = field(default_factory=Refusals)
+    """Counts refused sign-ins for the audit trail, also those of dry runs."""
+    refused: RecentRefusals = field(default_factory=RecentRefusals)
+    """The last refused requests of each project, for `record.correlation.get`."""
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import asyncpg
+import httpx
 import structlog
 import uvicorn
 from cryptography import x509
@@ -66,12 +67,15 @@ from gpuaas_platform.kit.reactions import Reactions
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.nodes import reconcile as nodes_reconcile
 from gpuaas_platform.nodes.routes import routes as node_routes
+from gpuaas_platform.nodes.sanitise import reconcile as sanitise_reconcile
+from gpuaas_platform.nodes.sanitise.http import HttpProvisioner
 from gpuaas_platform.operations import controllers
 from gpuaas_platform.operations import reconcile as operations_reconcile
 from gpuaas_platform.operations.routes import routes as operations_routes
 from gpuaas_platform.policy.routes import routes as policy_routes
 from gpuaas_platform.projects.routes import routes as project_routes
 from gpuaas_platform.record import heads as record_heads
+from gpuaas_platform.record import refusals as record_refusals
 from gpuaas_platform.record import retention as record_retention
 from gpuaas_platform.record import start as record_start
 from gpuaas_platform.record.routes import routes as record_routes
@@ -141,7 +145,6 @@ async def open_site(
         yield Site(
             settings=settings,
             database=database,
-            refusals=database,
             hub=wakes,
             keys=keys.load(_keys_folder(settings)),
             clock=guarded,
@@ -232,7 +235,17 @@ def sweeps(site: Site) -> list[tuple[str, float, Sweep]]:
         (allocations_reconcile.TOPIC, often_s, allocations_reconcile.Sweep(site).sweep),
         (secrets_reconcile.DELETED_TOPIC, secrets_reconcile.DELETED_SWEEP_S, deleted),
         (artifacts_reconcile.CONTENT_TOPIC, content_s, _deleting(site, content)),
+        (record_refusals.TOPIC, often_s, functools.partial(record_refusals.sweep, site)),
+        *_sanitise_sweeps(site),
     ]
+
+
+def _sanitise_sweeps(site: Site) -> list[tuple[str, float, Sweep]]:
+    """Return the loop that has nodes reinstalled, which deletes their disks; none without a provisioner."""
+    if not site.settings.sanitise_url:
+        return []
+    sanitise = sanitise_reconcile.Sweep(site, open_provisioner(site.settings))
+    return [(sanitise_reconcile.TOPIC, site.settings.sanitise_poll_s, _deleting(site, sanitise.sweep))]
 
 
 @contextlib.asynccontextmanager
@@ -243,6 +256,7 @@ async def loops(site: Site) -> AsyncIterator[None]:
         async with _running(site, [*sweeps(site), signing]):
             yield
     finally:
+        await record_refusals.flush(site)
         await signer.sweep()
 
 
@@ -365,6 +379,7 @@ def _server(
         lifespan="off",
         access_log=False,
         http=listener.Protocol,
+        ws="none",
         server_header=False,
         proxy_headers=False,
         ssl_context_factory=(lambda *_: context) if context is not None else None,
@@ -453,6 +468,16 @@ def _vault(settings: Settings) -> custody.SecretStore:
         raise custody.Unavailable("the package hvac is missing; install gpuaas-platform[vault]") from error
     store: custody.SecretStore = module.VaultCustody(settings)
     return store
+
+
+def open_provisioner(settings: Settings) -> HttpProvisioner:
+    try:
+        assert settings.sanitise_token_file is not None
+        return HttpProvisioner(settings.sanitise_url, settings.sanitise_token_file, settings.sanitise_ca_file)
+    except (ValueError, OSError, httpx.InvalidURL) as error:
+        raise CannotStart(
+            f"cannot use the provisioner: {error}", "Check --sanitise-url and --sanitise-ca-file"
+        ) from error
 
 
 def _openid_provider(settings: Settings) -> openid.Provider | None:

@@ -10,6 +10,7 @@ import httpx
 import hypothesis
 import postgres_server
 import pytest
+import signed_releases
 from gpuaas_platform import server
 from gpuaas_platform.call import Site
 from gpuaas_platform.edge import http, streams
@@ -83,7 +84,13 @@ def database_url(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture
 def settings(tmp_path: Path, database_url: str) -> Settings:
     # Tests send faster than any caller may; what the limits do has tests of its own.
-    return Settings(data_dir=tmp_path / "data", database_url=database_url, rate_limit_per_s=0, node_rate_limit_per_s=0)
+    return Settings(
+        data_dir=tmp_path / "data",
+        database_url=database_url,
+        rate_limit_per_s=0,
+        node_rate_limit_per_s=0,
+        agent_release_keys=(signed_releases.public_pem(),),
+    )
 
 
 @pytest.fixture

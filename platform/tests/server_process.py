@@ -62,6 +62,11 @@ class ServerProcess:
     def __exit__(self, *_: object) -> None:
         self.kill()
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def log_text(self) -> str:
         return self._log.read_text()
 

@@ -1,4 +1,5 @@
-"""Probes for load balancers and operators: /livez, /readyz, /version, /metrics. No credentials, no rate limits."""
+"""Probes for load balancers and operators: /livez, /readyz, /version, /metrics. No rate limits. Only /metrics needs a
+token, unless the request comes from the same machine; `http` checks it."""
 
 import importlib.metadata
 from collections.abc import Awaitable, Callable
@@ -6,10 +7,12 @@ from collections.abc import Awaitable, Callable
 import gpuaas_contract
 import msgspec
 from gpuaas_contract import errors
+from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.wire import NoBody
 
 from gpuaas_platform.call import Site
 from gpuaas_platform.edge import telemetry
-from gpuaas_platform.edge.exchange import Response
+from gpuaas_platform.edge.response import Response
 from gpuaas_platform.kit import clock, health
 
 _TEXT = b"text/plain; charset=utf-8"
@@ -18,6 +21,7 @@ _VERSION = {
     "version": importlib.metadata.version("gpuaas-platform"),
     "contract_version": gpuaas_contract.VERSION,
 }
+METRICS = Endpoint("metrics", "GET", "/metrics", "", NoBody, NoBody, permission="record.platform_event.read")
 _FIX = "Repair what `details.failed` names; the check passes by itself then."
 Probe = Callable[[], Awaitable[Response]]
 
@@ -45,4 +49,4 @@ def probes(site: Site, metrics: telemetry.Metrics) -> dict[str, Probe]:
     async def numbers() -> Response:
         return Response(200, metrics.text(), telemetry.CONTENT_TYPE.encode())
 
-    return {"/livez": alive, "/readyz": ready, "/version": version, "/metrics": numbers}
+    return {"/livez": alive, "/readyz": ready, "/version": version, METRICS.path: numbers}
