@@ -8,7 +8,18 @@ from gpuaas_contract import errors
 from gpuaas_contract.lifecycles import AllocationStatus, NodeAdminState, NodeStatus, NodeTenancy
 from gpuaas_contract.operations import Reason
 from gpuaas_contract.paths import ADMIN, ALLOCATION, NODE, PROJECT
-from gpuaas_contract.wire import Label, NoBody, OptionalLabel, PageQuery, Request, Timestamp, Wire
+from gpuaas_contract.wire import (
+    Id,
+    Label,
+    NoBody,
+    OptionalLabel,
+    PageQuery,
+    Request,
+    ShortText,
+    Timestamp,
+    Wire,
+    json_bytes,
+)
 
 ALLOCATIONS_PER_REQUEST_MAX = 64
 TokenSeconds = Annotated[int, msgspec.Meta(ge=60, le=86_400, description="From 60 to 86400 seconds.")]
@@ -19,26 +30,26 @@ class Gpu(Wire):
     """One GPU of a node, as the driver reports or operators declare."""
 
     index: int
-    type: str
+    type: ShortText
     """Model, as the driver reports it."""
-    device: str
+    device: ShortText
     """Its file on the node: /dev/nvidia0."""
 
 
 class Facts(Wire):
     """Hardware and system facts that a node reports."""
 
-    hostname: str
+    hostname: Annotated[str, msgspec.Meta(max_length=255)]
     cpus: int
     memory_mb: int
     """In MiB."""
-    gpus: list[Gpu] = []
-    os: str = ""
-    kernel: str = ""
-    architecture: str = ""
+    gpus: Annotated[list[Gpu], msgspec.Meta(max_length=256, description="At most 256 GPUs.")] = []
+    os: ShortText = ""
+    kernel: ShortText = ""
+    architecture: ShortText = ""
     disk_gb: int = 0
     """Size of the root file system, in units of 10⁹ bytes."""
-    addresses: list[str] = []
+    addresses: Annotated[list[Id], msgspec.Meta(max_length=256, description="At most 256 addresses.")] = []
     """Addresses that can be reached from other hosts."""
     ssh_port: int = 22
 
@@ -276,7 +287,7 @@ class CreateAllocation(Request):
     """Number of allocations; all of them are made, or none."""
     scheduler_type: OptionalLabel = ""
     """Free text for integrations; stored, never interpreted."""
-    integration_metadata: dict[str, Any] = {}
+    integration_metadata: Annotated[dict[str, Any], json_bytes(INTEGRATION_METADATA_BYTES_MAX)] = {}
     """Free data for integrations: at most 8192 bytes as JSON, never interpreted."""
 
 

@@ -35,6 +35,7 @@ NodeStatus = Literal["ready", "lost"]
 """Whether a node sends heartbeats; it changes automatically, in both directions."""
 NodeAdminState = Literal["active", "cordoned", "draining", "retired"]
 """What operators want of a node, independent of its heartbeats."""
+AgentReleaseStatus = Literal["registered", "approved"]
 NodeTenancy = Literal["clean", "used", "sanitising", "quarantined"]
 """Which projects may get a node. It never depends on what the machine itself reports."""
 AppVersionState = Literal["registered", "published", "deprecated", "withdrawn"]
@@ -101,6 +102,7 @@ NODE_ADMIN: Final = _table(
     draining="active cordoned retired",
     retired="",
 )
+AGENT_RELEASE: Final = _table(registered="approved", approved="")
 NODE_TENANCY: Final = _table(
     clean="used sanitising",
     used="sanitising clean",

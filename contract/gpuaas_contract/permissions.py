@@ -56,7 +56,7 @@ KEYS: dict[str, str] = {
     "capacity.node.change": "cordon, drain, classify and inspect nodes",
     "capacity.node.retire": "retire a node permanently",
     "capacity.node.sanitise": "have a node sanitised, or declare that it was",
-    "capacity.agent.release": "register releases of the node agent and install them on nodes",
+    "capacity.agent.release": "register, approve and install releases of the node agent",
     "capacity.allocation.create": "claim a node for a project",
     "capacity.allocation.read": "see allocations",
     "capacity.allocation.place": "choose the node to claim",

@@ -28,6 +28,11 @@ _LIFECYCLES: tuple[tuple[str, str, lifecycles.Table], ...] = (
         lifecycles.NODE_ADMIN,
     ),
     (
+        "Agent release",
+        "A signed build of the node agent. It can be installed once it is approved.",
+        lifecycles.AGENT_RELEASE,
+    ),
+    (
         "Tenancy of a node",
         "Which projects may get a node: all, the project that used it last, or none.",
         lifecycles.NODE_TENANCY,

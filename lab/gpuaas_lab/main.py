@@ -26,7 +26,9 @@ StateFolder = Annotated[Path, typer.Option("--state", envvar="GPUAAS_LAB_STATE",
 PackageList = Annotated[Path | None, typer.Option("--packages", help="File: one Debian package per line.")]
 Gpus = Annotated[int, typer.Option("--gpus", min=0, max=16, help="Fake GPUs per new machine.")]
 AgentFile = Annotated[Path | None, typer.Option("--agent", help="Node agent (.pyz) to install; needs --enrol.")]
-EnrolFile = Annotated[Path | None, typer.Option("--enrol", help="JSON: server, ca_sha256, tokens by machine.")]
+EnrolFile = Annotated[
+    Path | None, typer.Option("--enrol", help="JSON: server, ca_sha256, tokens by machine, release_keys.")
+]
 Output = Annotated[str, typer.Option("--output", "-o", help="table or json.")]
 Names = Annotated[list[str], typer.Argument(help="Machine names.", metavar="NAME...")]
 
@@ -246,6 +248,9 @@ def run_provisioner(
     token_file: Annotated[Path, typer.Option("--token-file", help="File with the token that callers must send.")],
     server: Annotated[str, typer.Option("--server", help="URL of the platform, as machines reach it.")] = "",
     agent: Annotated[Path | None, typer.Option("--agent", help="Node agent (.pyz) to install.")] = None,
+    release_keys: Annotated[
+        list[Path] | None, typer.Option("--release-key", help="Public key of agent releases to pin; repeatable.")
+    ] = None,
     pretend: Annotated[bool, typer.Option("--pretend", help="Only answer: reinstall no machine.")] = False,
     listen: Annotated[str, typer.Option("--listen", help="HOST:PORT on loopback.")] = "127.0.0.1:7071",
     lab: LabName = "local",
@@ -262,10 +267,12 @@ def run_provisioner(
         if agent is None or not server:
             raise errors.UsageError("--agent and --server are needed", "gpuaas-lab provisioner --help")
         machines, (program, unit) = Lab(state, lab), enrolment.read_agent(agent)
+        keys = [file.read_text() for file in release_keys or []]
 
         def reinstall(order: provisioner.Order) -> None:
             tokens = {order.name: order.token}
-            machines.reinstall(order.name, enrolment.Enrolment(program, unit, server, order.ca_sha256, tokens))
+            agent_of_node = enrolment.Enrolment(program, unit, server, order.ca_sha256, tokens, keys)
+            machines.reinstall(order.name, agent_of_node)
 
         work = provisioner.Attempts(reinstall)
     address, token = provisioner.parse_address(listen), token_file.read_text().strip()

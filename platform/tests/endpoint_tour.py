@@ -6,6 +6,7 @@ from typing import Any
 
 import artifact_world
 import httpx
+import signed_releases
 from authorisation_matrix import AGENT
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gpuaas_contract import (
@@ -105,7 +106,7 @@ async def _nodes(world: World) -> None:
     facts = {"hostname": "veteran", "cpus": 4, "memory_mb": 1000, "addresses": ["127.0.0.1"]}
     status = {"agent_version": "1", "boot_id": "b1", "facts": facts}
     await world.call(node.STATUS, status, token=veteran.token)
-    release = await world.call(agents.AGENT_RELEASE_REGISTER, {"version": "2", "content": AGENT})
+    release = await signed_releases.approved(world, AGENT)
     upgrade = {"sha256": release.sha256, "reason": "the new one is quieter"}
     await world.call(agents.NODE_UPGRADE_AGENT, upgrade, node_id=veteran.node_id)
     await world.call(agents.NODE_INSPECT, {"type": "host.health"}, node_id=veteran.node_id)

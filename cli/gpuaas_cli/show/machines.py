@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuaas_contract import agents, capacity, ssh_keys
 
-from gpuaas_cli.output import Lines, Table, age, aligned, cell, clean, clock_time, facts, listing, table
+from gpuaas_cli.output import Lines, Table, age, aligned, cell, clock_time, facts, listing, table
 from gpuaas_cli.show.story import section
 
 _NODE = table(
@@ -58,7 +58,7 @@ def of_task(task: agents.NodeTask, node: capacity.Node) -> Lines:
     )
     return [
         *facts(task, shape),
-        *section("Error", [f"{task.error.code}: {clean(task.error.message)}"] if task.error else []),
+        *section("Error", [f"{task.error.code}: {task.error.message}"] if task.error else []),
         *section("Result", _values(task.result)),
     ]
 

@@ -617,6 +617,13 @@ CREATE TABLE ssh_keys (
 );
 CREATE UNIQUE INDEX ssh_keys_of_person ON ssh_keys (user_id, fingerprint);
 
+-- When `/readyz` last wrote to the store. One row. Written by: kit.
+CREATE TABLE store_probe (
+    probe      INTEGER NOT NULL,
+    written_at BIGINT NOT NULL,  -- microseconds since 1970
+    PRIMARY KEY (probe)
+);
+
 -- An access token; only its digest is stored. Written by: identity.
 CREATE TABLE tokens (
     digest     TEXT NOT NULL,
@@ -673,6 +680,14 @@ CREATE INDEX usage_records_by_instance ON usage_records (project_id, instance_id
 CREATE INDEX usage_records_by_instance_meter ON usage_records (project_id, instance_id, meter, started_at, usage_id);
 CREATE INDEX usage_records_by_meter ON usage_records (project_id, meter, started_at, usage_id);
 CREATE INDEX usage_records_by_project ON usage_records (project_id, started_at, usage_id);
+
+-- A network from which a person has signed in with a password. Written by: identity.
+CREATE TABLE user_networks (
+    user_id        TEXT NOT NULL,
+    network_digest TEXT NOT NULL,
+    seen_at        BIGINT NOT NULL,  -- microseconds since 1970
+    PRIMARY KEY (user_id, network_digest)
+);
 
 -- A person. Written by: identity.
 CREATE TABLE users (
