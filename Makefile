@@ -8,7 +8,7 @@ BIN := $(strip $(AS_OWNER) .venv/bin)
 ROOT_CACHES := PYTHONPYCACHEPREFIX=~root/.cache/gpuaas/bytecode HYPOTHESIS_STORAGE_DIRECTORY=~root/.cache/gpuaas/hypothesis
 PYTHON := $(if $(OWNER),$(ROOT_CACHES)) .venv/bin/python
 PACKAGES := $(foreach part,$(PARTS),$(wildcard $(part)/gpuaas_*))
-TEST_FOLDERS := $(PARTS:%=%/tests) tests/e2e tests/boundary tests/walk bench docs/how-to
+TEST_FOLDERS := $(PARTS:%=%/tests) tests/e2e tests/boundary tests/walk tests/attack bench docs/how-to
 PYTHON_TOOLS := $(shell grep -lE '^.!.*python3' tools/*)
 PYTHON_FOLDERS := conftest.py $(PYTHON_TOOLS) contract sdk platform agent apps cli lab tests bench docs/how-to
 

@@ -386,6 +386,24 @@ class ProjectDeleted(Wire):
     deleted_by: str
 
 
+class PlatformRestored(Wire):
+    """The platform was restored from a backup."""
+
+    cut_at: Timestamp
+    """When the backup was made. Changes after it are lost."""
+    made_by: str
+    """Release of the platform that made the backup."""
+    operations: int
+    """Open operations, which have to be claimed again."""
+    grants: int
+    """Machine grants that were ended."""
+    sessions: int
+    """Sessions of people, service accounts and nodes that were ended."""
+    nodes_cordoned: int
+    """Nodes without an allocation, which an operator has to check and uncordon."""
+
+
+
 _CATALOGUE = (
     EventType("apps.instance.requested", "a deploy was accepted", InstanceChanged),
     EventType("apps.instance.deploying", "an app controller claimed the deploy", InstanceChanged),
@@ -476,6 +494,12 @@ _CATALOGUE = (
     EventType("identity.break_glass.ended", "temporary access was ended early", BreakGlassEnded),
     EventType("identity.project.renamed", "a project has another name", ProjectRenamed, levels=("org",)),
     EventType("identity.project.deleted", "a project was deleted", ProjectDeleted, levels=("org",)),
+    EventType(
+        "record.platform.restored",
+        "the platform was restored from a backup; what happened between the two is lost",
+        PlatformRestored,
+        levels=("platform",),
+    ),
     EventType(
         "policy.overlay.changed", "a policy overlay changed", OverlayChanged, levels=("project", "org", "platform")
     ),

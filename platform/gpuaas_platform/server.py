@@ -107,6 +107,7 @@ class CannotStart(Exception):
 
 @contextlib.asynccontextmanager
 async def open_site(settings: Settings, now: clock.Clock = clock.utc_now) -> AsyncIterator[Site]:
+    refuse_unfinished_restore(settings)
     await refuse_newer_database(settings)
     wakes = hub.Hub()
     database = await _open_database(settings, wakes)
@@ -131,6 +132,14 @@ async def open_site(settings: Settings, now: clock.Clock = clock.utc_now) -> Asy
     finally:
         await tails.close()
         await database.close()
+
+
+def refuse_unfinished_restore(settings: Settings) -> None:
+    """Raise `CannotStart` if a restore into the data folder was interrupted: a part of the platform is missing."""
+    if settings.unfinished_restore_path.exists():
+        folder = settings.data_dir
+        fix = f"Empty the target and restore again: rm -r {folder}; gpuaas-platform restore --data {folder} …"
+        raise CannotStart(f"the restore into {folder} did not finish", fix)
 
 
 async def refuse_newer_database(settings: Settings) -> None:

@@ -15,6 +15,8 @@ from gpuaas_platform.identity import service as identity
 from gpuaas_platform.kit import clock, db, ids
 from gpuaas_platform.nodes import rules, service, store
 
+end_tokens = store.end_tokens
+"""Delete all enrolment tokens: after a restore, a token that was used since the backup would work again."""
 _LOGIN_SKEW_S = 300
 _FIRST_SKU, _FIRST_REGION = "standard", "local"
 

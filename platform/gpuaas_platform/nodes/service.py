@@ -15,7 +15,7 @@ from gpuaas_platform.nodes.facts import NodeMoved, NodeReinstalled
 from gpuaas_platform.record import service as record
 
 by_id, by_name = store.NODES.get, store.by_name
-free, smallest_free, summaries = store.free, store.smallest_free, store.summaries
+free, smallest_free, summaries, enrolled_ids = store.free, store.smallest_free, store.summaries, store.enrolled_ids
 """Reads of nodes that higher domains use."""
 
 
@@ -55,6 +55,15 @@ async def change_admin_state(tx: db.Tx, call: Call[NodePath], body: ChangeNode, 
 async def set_admin_state(tx: db.Tx, origin: Origin, node: Node, admin_state: NodeAdminState, reason: str) -> Node:
     """Set the admin state. Operators do this, and the platform itself: it cordons a node that could not be cleaned."""
     return await _save(tx, origin, node, rules.move(node, admin_state, reason), reason)
+
+
+async def cordon_unallocated(tx: db.Tx, origin: Origin, reason: str) -> int:
+    """Cordon the nodes that belong to no allocation. After a restore, they may have been allocated since the backup,
+    and only an operator can find out. Return how many there are."""
+    unallocated = await store.unallocated(tx)
+    for node in unallocated:
+        await set_admin_state(tx, origin, node, "cordoned", reason)
+    return len(unallocated)
 
 
 async def admit(tx: db.Tx, call: Call, known: Node | None, enrolled: Node) -> None:

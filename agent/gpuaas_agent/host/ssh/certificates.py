@@ -38,9 +38,9 @@ def prepare() -> None:
         revoke(set())
 
 
-def put_authority(ca_public_keys: list[str]) -> None:
-    """Accept certificates that one of these keys has signed."""
-    files.put(paths.USER_CA, "".join(key + "\n" for key in ca_public_keys).encode(), 0o644)
+def put_authority(ca_public_keys: list[str]) -> bool:
+    """Accept certificates that one of these keys has signed. Return whether others were accepted before."""
+    return files.put(paths.USER_CA, "".join(key + "\n" for key in ca_public_keys).encode(), 0o644)
 
 
 def revoke(serials: set[int]) -> None:

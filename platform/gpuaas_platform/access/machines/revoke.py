@@ -49,6 +49,20 @@ async def end(tx: db.Tx, origin: Origin, grant: MachineGrant, reason: str) -> Ma
     return ended
 
 
+async def end_all(tx: db.Tx, origin: Origin, reason: str) -> int:
+    """End every grant and have a new SSH authority made, which every node is told to trust instead of the present one.
+
+    This is for a restore. Certificates that were signed since the backup are unknown, so they cannot be refused by
+    their serials. A new authority refuses them too. Return the number of grants."""
+    grants = await store.active(tx)
+    for grant in grants:
+        await end(tx, origin, grant, reason)
+    await ssh_trust.remove_authority(tx)
+    for node_id in await nodes.enrolled_ids(tx):
+        await store.expect(tx, store.Sent(node_id, "", clock.micros(origin.now)))
+    return len(grants)
+
+
 async def send(tx: db.Tx, site: Site, origin: Origin, node_id: str) -> None:
     """Queue the task that gives the node its complete set of revoked serials."""
     params = {
