@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from gpuaas_agent import handlers, parameters
+from gpuaas_agent.handlers import ssh_trust
 from gpuaas_agent.host.ssh import certificates, keys, paths, sessions
 
 SERVING = (

@@ -37,10 +37,10 @@ def small(data_dir: Path) -> dict[str, bytes]:
     paths = [path for path in sorted((data_dir / "keys").glob("*")) if path.suffix in _KEY_SUFFIXES]
     paths = [path for path in paths if path.name != _REPLACED]
     paths += [path for name in (key_files.PLAIN, key_files.SEALED) if (path := data_dir / name).exists()]
-    found = {str(path.relative_to(data_dir)): path.read_bytes() for path in paths}
-    if AUDIT_KEY not in found:
+    contents = {str(path.relative_to(data_dir)): path.read_bytes() for path in paths}
+    if AUDIT_KEY not in contents:
         raise CannotProceed(f"there is no platform in {data_dir}", "Name the data folder of the server: --data DATA")
-    return found
+    return contents
 
 
 def heads_files(data_dir: Path) -> list[HeadsFile]:

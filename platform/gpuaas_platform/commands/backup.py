@@ -26,7 +26,7 @@ _EXAMPLES = """examples:
       into an empty folder; with --database URL, into an empty PostgreSQL database
 """
 _CUSTODY = {
-    "plain": "The key of custody is in the backup. Whoever has the identity can read every secret.",
+    "plain": "The key of custody is in the backup. Anyone with the identity can read every secret.",
     "sealed": "The key of custody is in the backup under its passphrase. After a restore: gpuaas-platform unseal",
     "outside": "The key of custody is NOT in the backup: systemd or Vault has it. Back it up separately.",
 }

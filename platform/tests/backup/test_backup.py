@@ -99,7 +99,7 @@ async def test_nothing_of_the_platform_can_be_read_in_the_file(world: World, bac
     assert world.project_id.encode() not in content
 
 
-async def test_the_state_of_custody_is_said_and_its_values_can_be_read_after_a_restore(
+async def test_the_place_of_custodys_key_is_printed_and_its_values_can_be_read_after_a_restore(
     world: World, backups: Backups
 ) -> None:
     credential = await world.credential()
@@ -115,7 +115,7 @@ async def test_the_state_of_custody_is_said_and_its_values_can_be_read_after_a_r
         assert (await site.custody.get(row[0], 1)).startswith(b"-----BEGIN OPENSSH")
 
 
-async def test_a_backup_without_custodys_key_says_so(site: Site, backups: Backups) -> None:
+async def test_a_backup_without_custodys_key_reports_this(site: Site, backups: Backups) -> None:
     (backups.source.data_dir / key_files.PLAIN).unlink(missing_ok=True)
     assert "The key of custody is NOT in the backup" in (await backups.make()).stdout
 
@@ -145,8 +145,8 @@ async def test_another_identity_is_refused(site: Site, backups: Backups, tmp_pat
         assert (result.returncode, "this identity does not decrypt" in result.stderr) == (2, True), result.text
 
 
-async def test_a_forged_backup_is_refused_by_whoever_knows_the_platforms_key(site: Site, backups: Backups) -> None:
-    """Whoever knows the recipient can encrypt a file to it. Only the platform can sign it."""
+async def test_a_forged_backup_is_refused_by_an_operator_with_the_platforms_key(site: Site, backups: Backups) -> None:
+    """Anyone with the recipient can encrypt a file to it. Only the platform can sign it."""
     made = await backups.make()
     signed_by = made.stdout.split("Signed by ")[1].strip()
     assert (await backups.verify("--signed-by", signed_by)).returncode == 0

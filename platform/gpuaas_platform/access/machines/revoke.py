@@ -50,7 +50,7 @@ async def end(tx: db.Tx, origin: Origin, grant: MachineGrant, reason: str) -> Ma
 
 
 async def end_all(tx: db.Tx, origin: Origin, reason: str) -> int:
-    """End every grant and have a new SSH authority made, which every node is told to trust instead of the present one.
+    """End every grant and have a new SSH authority made, which all nodes then trust instead of the present one.
 
     This is for a restore. Certificates that were signed since the backup are unknown, so they cannot be refused by
     their serials. A new authority refuses them too. Return the number of grants."""
