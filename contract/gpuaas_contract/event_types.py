@@ -403,7 +403,6 @@ class PlatformRestored(Wire):
     """Nodes without an allocation, which an operator has to check and uncordon."""
 
 
-
 _CATALOGUE = (
     EventType("apps.instance.requested", "a deploy was accepted", InstanceChanged),
     EventType("apps.instance.deploying", "an app controller claimed the deploy", InstanceChanged),
@@ -495,13 +494,13 @@ _CATALOGUE = (
     EventType("identity.project.renamed", "a project has another name", ProjectRenamed, levels=("org",)),
     EventType("identity.project.deleted", "a project was deleted", ProjectDeleted, levels=("org",)),
     EventType(
+        "policy.overlay.changed", "a policy overlay changed", OverlayChanged, levels=("project", "org", "platform")
+    ),
+    EventType(
         "record.platform.restored",
         "the platform was restored from a backup; what happened between the two is lost",
         PlatformRestored,
         levels=("platform",),
-    ),
-    EventType(
-        "policy.overlay.changed", "a policy overlay changed", OverlayChanged, levels=("project", "org", "platform")
     ),
 )
 TYPES: dict[str, EventType] = {kind.name: kind for kind in _CATALOGUE}

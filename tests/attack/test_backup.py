@@ -75,7 +75,9 @@ async def test_a_controller_of_the_old_platform_is_refused_by_the_restored_one(t
             again = Cloud(client, "", cloud.project_id)
             beat = {"epoch": held.epoch, "lease_s": 60}
             operation_id = held.operation.operation_id
-            assert (await again.send(runtime.HEARTBEAT, beat, token=token, operation_id=operation_id)).status_code == 401
+            assert (
+                await again.send(runtime.HEARTBEAT, beat, token=token, operation_id=operation_id)
+            ).status_code == 401
             token = (await again.call(identity.SERVICE_ACCOUNT_TOKEN, key, token="")).access_token
             refused = await again.send(runtime.HEARTBEAT, beat, token=token, operation_id=operation_id)
             assert msgspec.json.decode(refused.content, type=errors.Problem).code == errors.LeaseLost.code

@@ -59,7 +59,7 @@ class _Format(msgspec.Struct):
 
 @dataclass
 class _Contents:
-    """What was read so far, in the order of the file: keys and heads, then tables, then artifacts, then the manifest."""
+    """What was read so far. The order of a file: keys and heads, then tables, then artifacts, then the manifest."""
 
     header: manifest.Header
     progress: Progress

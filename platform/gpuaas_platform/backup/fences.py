@@ -1,5 +1,5 @@
-"""Make the platform safe after a restore: refuse what was issued before it, because the database no longer knows all
-of it. Called in the transaction that fills the database."""
+"""Make the platform safe after a restore: refuse what was issued before it, because the database does not have all of
+it. Called in the transaction that fills the database."""
 
 from gpuaas_contract.event_types import PlatformRestored
 
@@ -21,7 +21,11 @@ _CURSORS_SKIPPED = 10_000_000_000
 
 
 async def apply(target: tables.Tables, header: manifest.Header, now: clock.Clock) -> PlatformRestored:
-    tx, origin, reason = target.tx, system_origin(now()), f"restored from a backup of {header.cut_at:%Y-%m-%d %H:%M} UTC"
+    tx, origin, reason = (
+        target.tx,
+        system_origin(now()),
+        f"restored from a backup of {header.cut_at:%Y-%m-%d %H:%M} UTC",
+    )
     lost_after = await restores.newest_cursor(tx)
     for table in _COUNTED:
         await target.set_sequence(table, header.sequences.get(table, 0) + _CURSORS_SKIPPED)

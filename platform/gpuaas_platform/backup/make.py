@@ -68,7 +68,7 @@ class _Output:
         self._files[name] = manifest.Digest(size, reading.sha256.hexdigest())
 
     def copy_blob(self, name: str, path: Path) -> None:
-        """Add the content of an artifact, unless it was deleted since the cut: then no artifact needed it at the cut."""
+        """Add the content of an artifact. If it was deleted since the cut, no artifact needed it at the cut."""
         with contextlib.suppress(FileNotFoundError):
             self.copy_file(name, path, path.stat().st_size)
             self._progress(f"{len(self._files)} files")

@@ -77,7 +77,7 @@ def digest_of(content: bytes) -> Digest:
 
 
 def sign(key: Ed25519PrivateKey, content: bytes) -> bytes:
-    """Sign an encoded manifest. Without a signature, anyone who knows the recipient could make a backup."""
+    """Sign an encoded manifest. Without a signature, anyone with the recipient could make a backup."""
     signature = base64.b64encode(key.sign(_SIGNED + content)).decode()
     return msgspec.json.encode(Signature(chain.public_text(key.public_key()), signature))
 

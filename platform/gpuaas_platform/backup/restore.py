@@ -32,7 +32,9 @@ async def check_empty(settings: Settings) -> None:
         async with postgres.connected(settings.database_url) as connection:
             if await tables.PostgresTables(connection).columns():
                 name = postgres.shown(settings.database_url)
-                raise CannotProceed(f"{name} has tables already", "Create an empty database and name it: --database URL")
+                raise CannotProceed(
+                    f"{name} has tables already", "Create an empty database and name it: --database URL"
+                )
 
 
 async def restore(

@@ -53,7 +53,9 @@ def add_parsers(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     made["backup"].add_argument("--without-artifacts", action="store_true", help="leave the content of artifacts out")
     for name in ("restore", "verify"):
         made[name].add_argument("--from", dest="source", type=Path, metavar="FILE", required=True, help="the backup")
-        made[name].add_argument("--identity", type=Path, metavar="FILE", required=True, help="identity that decrypts it")
+        made[name].add_argument(
+            "--identity", type=Path, metavar="FILE", required=True, help="identity that decrypts it"
+        )
         made[name].add_argument("--signed-by", default="", metavar="KEY", help="refuse a backup of another platform")
     made["verify"].set_defaults(data_dir=Path())  # it reads only the backup
     return [made["backup"], made["restore"]]
@@ -86,11 +88,11 @@ def _restore(settings: Settings, options: argparse.Namespace) -> int:
     restored = asyncio.run(restore.restore(settings, options.source, identities, checked, progress))
     sys.stdout.write(
         f"Restored into {settings.data_dir}. Every table equals the backup.\n"
-        f"Changes after {restored.cut_at:%Y-%m-%d %H:%M:%S} UTC are lost. To prevent the use of what was issued since:\n"
+        f"Changes after {restored.cut_at:%Y-%m-%d %H:%M:%S} UTC are lost. What was issued before is refused:\n"
         f"  {restored.sessions} sessions ended; people and controllers sign in again\n"
         f"  {restored.operations} open operations must be claimed again; controllers of before are refused\n"
         f"  {restored.grants} machine grants ended; machines get a new SSH authority when the server starts\n"
-        f"  {restored.nodes_cordoned} nodes without an allocation are cordoned; check each, then: gpuaas node uncordon\n"
+        f"  {restored.nodes_cordoned} nodes without allocation are cordoned; check each, then: gpuaas node uncordon\n"
         f"{_CUSTODY[checked.manifest.header.custody]}\n"
         "Revoke again what was revoked after the backup: roles, service account keys, SSH keys, trust keys.\n"
         f"Next: gpuaas-platform server --data {settings.data_dir}\n"

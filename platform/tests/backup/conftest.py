@@ -1,6 +1,6 @@
 """Fixtures of backups: a key pair, and an empty target on the engine of the source."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import postgres_server
@@ -24,5 +24,5 @@ def target(request: pytest.FixtureRequest, settings: Settings, tmp_path: Path) -
 
 
 @pytest.fixture
-async def backups(settings: Settings, target: Settings, tmp_path: Path) -> AsyncIterator[Backups]:
-    yield await Backups.prepared(settings, target, tmp_path)
+async def backups(settings: Settings, target: Settings, tmp_path: Path) -> Backups:
+    return await Backups.prepared(settings, target, tmp_path)

@@ -106,7 +106,7 @@ async def test_the_restore_is_an_event_and_an_audit_row_with_the_time_of_the_bac
         cut_at = backups.manifest().header.cut_at
         (row,) = (await restored.call(audit.PLATFORM_AUDIT_LIST, query={"action": "record.platform.restore"})).items
         assert row.details["cut_at"] == cut_at.isoformat()
-        happened = (await restored.call(events.PLATFORM_EVENT_LIST, query={"limit": 1000})).items[-1]
+        happened = (await restored.call(events.PLATFORM_EVENT_LIST, query={"limit": 500})).items[-1]
         assert happened.type == "record.platform.restored"
         assert (happened.payload["nodes_cordoned"], happened.payload["grants"]) == (1, 0)
 

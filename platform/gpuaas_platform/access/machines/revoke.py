@@ -24,6 +24,8 @@ from gpuaas_platform.record import service as record
 log = structlog.get_logger()
 
 _RETRY_AFTER = datetime.timedelta(seconds=15)
+_AT_ONCE = 1
+"""A time in the past, for serials that no task has sent yet."""
 
 
 async def revoke(tx: db.Tx, call: Call[MachineGrantPath], body: RevokeGrant) -> MachineGrant:
@@ -59,7 +61,7 @@ async def end_all(tx: db.Tx, origin: Origin, reason: str) -> int:
         await end(tx, origin, grant, reason)
     await ssh_trust.remove_authority(tx)
     for node_id in await nodes.enrolled_ids(tx):
-        await store.expect(tx, store.Sent(node_id, "", clock.micros(origin.now)))
+        await store.expect(tx, store.Sent(node_id, "", _AT_ONCE))
     return len(grants)
 
 
