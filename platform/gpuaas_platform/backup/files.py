@@ -2,13 +2,13 @@
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from gpuaas_platform.artifacts.blobs import Blobs
 from gpuaas_platform.backup.errors import CannotProceed, NotSound
-from gpuaas_platform.backup.manifest import Custody
+from gpuaas_platform.backup.manifest import Custody, Digest
 from gpuaas_platform.custody import key_files
 from gpuaas_platform.custody import port as custody
 from gpuaas_platform.kit import keys
@@ -69,10 +69,13 @@ def custody_unchanged(settings: Settings) -> Iterator[None]:
         raise CannotProceed(str(error), "Run the backup again when the rotation is done") from error
 
 
-def custody_of(names: "dict[str, bytes]") -> Custody:
+def custody_of(names: Container[str], tables: Mapping[str, Digest]) -> Custody:
+    """Return where the key of custody is. The authority is a value in custody, also if that is in Vault."""
     if key_files.PLAIN in names:
         return "plain"
-    return "sealed" if key_files.SEALED in names else "outside"
+    if key_files.SEALED in names:
+        return "sealed"
+    return "outside" if tables["custody_key"].count or tables["ssh_authority"].count else "unused"
 
 
 def chain_of(name: str) -> str | None:

@@ -31,9 +31,8 @@ async def make(
             engine=source.engine,
             cut_at=cut_at,
             migrations=sorted(await tables.applied(source)),
-            columns=await source.columns(),
+            columns=await tables.own_columns(source),
             sequences=await source.sequences(),
-            custody=files.custody_of(small),
             has_artifacts=with_artifacts,
         )
         output = _Output(stack.enter_context(archive.written(path, recipients)), progress)
@@ -83,7 +82,8 @@ class _Output:
         self._tables[table] = running.digest()
 
     def finish(self, header: manifest.Header, audit_key: bytes) -> tuple[manifest.Manifest, str]:
-        made = manifest.Manifest(header=header, tables=self._tables, files=self._files)
+        custody = files.custody_of(self._files, self._tables)
+        made = manifest.Manifest(header=header, custody=custody, tables=self._tables, files=self._files)
         content = msgspec.json.encode(made)
         signature = manifest.sign(keys.parse(audit_key, files.AUDIT_KEY), content)
         self.archive.add(manifest.MANIFEST, content)

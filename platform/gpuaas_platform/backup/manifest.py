@@ -16,7 +16,8 @@ from gpuaas_platform.record import chain
 FORMAT = 1
 HEADER, MANIFEST, SIGNATURE = "header.json", "manifest.json", "manifest.signature"
 _SIGNED = b"gpuaas-backup-1\n"
-Custody = Literal["plain", "sealed", "outside"]
+Custody = Literal["plain", "sealed", "outside", "unused"]
+"""Where the key of custody is: in the backup, in it under its passphrase, not in it, or there is none yet."""
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,8 +33,6 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     """The columns of each table, in the order of the values in its rows."""
     sequences: dict[str, int]
     """The last number that each counting column gave out."""
-    custody: Custody
-    """Where the key of custody is: in the backup, in it under its passphrase, or not in it."""
     has_artifacts: bool
 
 
@@ -45,6 +44,7 @@ class Digest(msgspec.Struct, frozen=True):
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     header: Header
+    custody: Custody
     tables: dict[str, Digest]
     """Of the rows of each table in the order of its key: one JSON array per row, each followed by a line feed."""
     files: dict[str, Digest]

@@ -65,9 +65,9 @@ async def _load(
     if entry.name in (manifest.HEADER, manifest.MANIFEST, manifest.SIGNATURE):
         return
     if folder == "tables":
-        table = rest.partition("/")[0]
+        table, _, part = rest.partition("/")
         await target.insert(table, stated.header.columns[table], tables.decoded(entry.file.read()))
-        progress(f"table {table}")
+        progress(f"{table}, part {int(part.removesuffix('.jsonl')) + 1} loaded")
         return
     files.check_name(entry.name)
     digest = files.blob_digest(entry.name)
@@ -75,7 +75,7 @@ async def _load(
         await blobs.Blobs(settings.data_dir).take(_parts(entry.file), digest, entry.size)
     else:
         _write(settings.data_dir / entry.name, entry.file.read(), stated.files.get(entry.name))
-    progress(entry.name)
+    progress(f"{entry.name} restored")
 
 
 async def _parts(file: IO[bytes]) -> AsyncIterator[bytes]:

@@ -84,9 +84,13 @@ class PostgresTables:
         key = [row[0] for row in await self._connection.fetch(_POSTGRES_KEY, table)] or columns
         order = ", ".join(f'{name} COLLATE "C"' if types[name] == "text" else name for name in key)
         sql = f"SELECT {_listed(columns)} FROM {table} ORDER BY {order}"  # noqa: S608
-        cursor = await self._connection.cursor(sql)
-        while batch := await cursor.fetch(_FETCHED_ROWS):
-            yield [tuple(row) for row in batch]
+        batch: list[Row] = []
+        async for row in self._connection.cursor(sql, prefetch=_FETCHED_ROWS):
+            batch.append(tuple(row))
+            if len(batch) == _FETCHED_ROWS:
+                yield batch
+                batch = []
+        yield batch
 
     async def sequences(self) -> dict[str, int]:
         return {
@@ -148,6 +152,15 @@ async def transaction(settings: Settings) -> AsyncIterator[Tables]:
 
 async def applied(tables: Tables) -> set[int]:
     return {int(row[0]) for row in await tables.tx.all("SELECT number FROM migrations")}
+
+
+async def own_columns(tables: Tables) -> dict[str, list[str]]:
+    """Return the columns of the platform's own tables. Programs that copy a database add some of theirs."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as empty:
+        own = SqliteTables(empty)
+        await own.run(migrate.creation(own.engine, await applied(tables)))
+        names = await own.columns()
+    return {name: columns for name, columns in (await tables.columns()).items() if name in names}
 
 
 async def create(tables: Tables, migrations: Iterable[int]) -> None:

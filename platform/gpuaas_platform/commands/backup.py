@@ -28,6 +28,7 @@ _EXAMPLES = """examples:
 _CUSTODY = {
     "plain": "The key of custody is in the backup. Anyone with the identity can read every secret.",
     "sealed": "The key of custody is in the backup under its passphrase. After a restore: gpuaas-platform unseal",
+    "unused": "Custody has no values yet.",
     "outside": "The key of custody is NOT in the backup: systemd or Vault has it. Back it up separately.",
 }
 
@@ -70,7 +71,7 @@ def _backup(settings: Settings, options: argparse.Namespace) -> int:
     recipients = age.recipients(options.recipient)
     making = make.make(settings, options.to, recipients, Progress(), with_artifacts=not options.without_artifacts)
     made, signed_by = asyncio.run(making)
-    sys.stdout.write(f"{options.to}: {_summary(made)}\n{_CUSTODY[made.header.custody]}\nSigned by {signed_by}\n")
+    sys.stdout.write(f"{options.to}: {_summary(made)}\n{_CUSTODY[made.custody]}\nSigned by {signed_by}\n")
     return 0
 
 
@@ -93,7 +94,7 @@ def _restore(settings: Settings, options: argparse.Namespace) -> int:
         f"  {restored.operations} open operations must be claimed again; controllers of before are refused\n"
         f"  {restored.grants} machine grants ended; machines get a new SSH authority when the server starts\n"
         f"  {restored.nodes_cordoned} nodes without allocation are cordoned; check each, then: gpuaas node uncordon\n"
-        f"{_CUSTODY[checked.manifest.header.custody]}\n"
+        f"{_CUSTODY[checked.manifest.custody]}\n"
         "Revoke again what was revoked after the backup: roles, service account keys, SSH keys, trust keys.\n"
         f"Next: gpuaas-platform server --data {settings.data_dir}\n"
     )

@@ -14,10 +14,10 @@ import pytest
 from backup_lab import Backups, digests
 from gpuaas_platform import server
 from gpuaas_platform.artifacts.blobs import Blobs
-from gpuaas_platform.backup import age, archive, manifest
+from gpuaas_platform.backup import age, archive, manifest, tables
 from gpuaas_platform.call import Owner, Site, system_origin
 from gpuaas_platform.custody import key_files
-from gpuaas_platform.kit import db, ids
+from gpuaas_platform.kit import db, ids, keys, migrate
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.record import service as record
 from gpuaas_sdk.testing import free_port
@@ -125,8 +125,8 @@ async def test_the_place_of_custodys_key_is_printed_and_its_values_can_be_read_a
         assert (await site.custody.get(row[0], 1)).startswith(b"-----BEGIN OPENSSH")
 
 
-async def test_a_backup_without_custodys_key_reports_this(site: Site, backups: Backups) -> None:
-    (backups.source.data_dir / key_files.PLAIN).unlink(missing_ok=True)
+async def test_a_backup_without_custodys_key_reports_this(world: World, backups: Backups) -> None:
+    (backups.source.data_dir / key_files.PLAIN).unlink()
     assert "The key of custody is NOT in the backup" in (await backups.make()).stdout
 
 
@@ -207,6 +207,14 @@ async def test_a_tampered_audit_trail_is_noticed_by_verify(site: Site, backups: 
     assert (result.returncode, "audit chain org_one" in result.stderr) == (1, True), result.text
 
 
+async def test_tables_of_other_programs_are_left_out(site: Site, backups: Backups) -> None:
+    """A program that copies the database continuously has a table of its own in it."""
+    await site.database.write(lambda tx: tx.run("CREATE TABLE _litestream_lock (id INTEGER)"))
+    made, restored = await backups.make(), await backups.restore()
+    assert (made.returncode, restored.returncode) == (0, 0), made.text + restored.text
+    assert "_litestream_lock" not in await digests(backups.target)
+
+
 async def test_a_target_that_is_not_empty_is_refused(site: Site, backups: Backups) -> None:
     assert (await backups.make()).returncode == 0
     into_itself = await backups.restore(into=backups.source)
@@ -248,6 +256,19 @@ async def test_a_backup_of_one_engine_is_restored_on_the_other(
     async with server.open_site(other, world.clock) as site:
         assert len(await site.database.reader.all("SELECT 1 FROM members")) == 2
     postgres_server.drop_database(postgres_folder, name)
+
+
+async def test_a_backup_of_an_older_release_is_migrated_by_the_restore(settings: Settings, backups: Backups) -> None:
+    old = {number for number, _ in migrate.files("sqlite") if number < 30}
+    keys.load(settings.data_dir / "keys")
+    async with tables.transaction(settings) as store:
+        await tables.create(store, old)
+        await store.insert("migrations", ["number"], [(number,) for number in sorted(old)])
+    made, restored = await backups.make(), await backups.restore()
+    assert (made.returncode, restored.returncode) == (0, 0), made.text + restored.text
+    assert "Custody has no values yet" in restored.stdout
+    async with server.open_site(backups.target) as site:
+        assert len(await site.database.reader.all("SELECT 1 FROM restores")) == 1
 
 
 _KILLED = """
