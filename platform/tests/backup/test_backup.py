@@ -14,7 +14,8 @@ import pytest
 from backup_lab import Backups, digests
 from gpuaas_platform import server
 from gpuaas_platform.artifacts.blobs import Blobs
-from gpuaas_platform.backup import age, archive, manifest, tables
+from gpuaas_platform.backup import age, archive, check, manifest, restore, tables
+from gpuaas_platform.backup.errors import NotSound
 from gpuaas_platform.call import Owner, Site, system_origin
 from gpuaas_platform.custody import key_files
 from gpuaas_platform.kit import db, ids, keys, migrate
@@ -269,6 +270,17 @@ async def test_a_backup_of_an_older_release_is_migrated_by_the_restore(settings:
     assert "Custody has no values yet" in restored.stdout
     async with server.open_site(backups.target) as site:
         assert len(await site.database.reader.all("SELECT 1 FROM restores")) == 1
+
+
+async def test_a_row_that_is_lost_while_it_is_loaded_is_noticed(
+    world: World, backups: Backups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded = tables.decoded
+    assert (await backups.make()).returncode == 0
+    checked = check.check(backups.file, age.identities(backups.identity), "", lambda _: None)
+    monkeypatch.setattr(tables, "decoded", lambda content: decoded(content)[:-1])
+    with pytest.raises(NotSound, match="the restored tables differ from the backup"):
+        await restore.restore(backups.target, backups.file, age.identities(backups.identity), checked, lambda _: None)
 
 
 _KILLED = """
