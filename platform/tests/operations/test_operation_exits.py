@@ -344,6 +344,19 @@ async def test_a_retry_is_refused_what_a_new_request_would_be(world: World) -> N
     assert (await take_exit(world, removal, "retry")).status == "accepted"
 
 
+async def test_a_forced_retry_passes_holds_and_budgets_but_not_the_least_of_a_role(world: World) -> None:
+    cluster = await Cluster.running(world, hands=3, **with_hands(unavailable_max=1))
+    first, second, third = await cluster.hands()
+    removal = await cluster.operate("remove", first, second, force=True, reason="the room floods")
+    await (await cluster.controller.take()).fail()
+    await cluster.hold(first, "no_removal", ttl_s=60)
+    other = await cluster.operate("remove", third, force=True, reason="the room floods")
+    with pytest.raises(errors.Conflict, match="At least 1 hand must stay"):
+        await take_exit(world, removal, "retry")
+    await take_exit(world, other, "cancel")
+    assert (await take_exit(world, removal, "retry")).status == "accepted"
+
+
 async def test_each_exit_needs_its_permission_and_a_reason_and_stays_on_the_record(world: World) -> None:
     cluster = await Cluster.running(world, hands=1)
     operation = await cluster.add(*await cluster.machines(1))
