@@ -16,11 +16,10 @@ from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.record import heads
 
 AUDIT_KEY = f"keys/{keys.AUDIT_FILE}"
-_KEY_SUFFIXES = (".pem", ".crt")
-"""Files with other names are temporary."""
 _REPLACED = "ssh-authority.pem"
 """The SSH authority of an early release. A restore makes a new authority."""
-_SMALL = re.compile(r"keys/[A-Za-z0-9_-]{1,100}\.(pem|crt)|custody\.(kek|sealed)")
+_SMALL = re.compile(r"keys/[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}\.(pem|crt)|custody\.(kek|sealed)")
+"""Keys and certificates. Files with other names in the folder are temporary."""
 _HEADS = re.compile(r"audit-heads/([A-Za-z0-9_-]{1,100})\.jsonl")
 _BLOB = re.compile(r"blobs/sha256/[0-9a-f]{2}/([0-9a-f]{64})")
 
@@ -34,10 +33,9 @@ class HeadsFile(NamedTuple):
 
 def small(data_dir: Path) -> dict[str, bytes]:
     """Return name and content of the key files."""
-    paths = [path for path in sorted((data_dir / "keys").glob("*")) if path.suffix in _KEY_SUFFIXES]
-    paths = [path for path in paths if path.name != _REPLACED]
-    paths += [path for name in (key_files.PLAIN, key_files.SEALED) if (path := data_dir / name).exists()]
-    contents = {str(path.relative_to(data_dir)): path.read_bytes() for path in paths}
+    paths = [*sorted((data_dir / "keys").glob("*")), *sorted(data_dir.glob("custody.*"))]
+    named = {str(path.relative_to(data_dir)): path for path in paths if path.name != _REPLACED}
+    contents = {name: path.read_bytes() for name, path in named.items() if _SMALL.fullmatch(name)}
     if AUDIT_KEY not in contents:
         raise CannotProceed(f"there is no platform in {data_dir}", "Name the data folder of the server: --data DATA")
     return contents

@@ -103,6 +103,7 @@ async def _compare(target: tables.Tables, stated: manifest.Manifest, progress: P
 
 def _begin(settings: Settings) -> None:
     settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    settings.data_dir.chmod(0o700)
     keys.write_private(settings.unfinished_restore_path, b"A restore writes here. It ends by removing this file.\n")
     blobs.sync_folder(settings.data_dir)
 
