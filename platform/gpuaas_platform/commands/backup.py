@@ -96,7 +96,7 @@ def _restore(settings: Settings, options: argparse.Namespace) -> int:
         f"  {restored.nodes_cordoned} nodes without allocation are cordoned; check each, then: gpuaas node uncordon\n"
         f"{_CUSTODY[checked.manifest.custody]}\n"
         "Revoke again what was revoked after the backup: roles, service account keys, SSH keys, trust keys.\n"
-        f"Next: gpuaas-platform server --data {settings.data_dir}\n"
+        f"Next: gpuaas-platform server --data {settings.data_dir}{' --database …' if settings.database_url else ''}\n"
     )
     return 0
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import io
 import os
 import signal
 import subprocess
@@ -129,6 +130,19 @@ async def test_the_place_of_custodys_key_is_printed_and_its_values_can_be_read_a
 async def test_a_backup_without_custodys_key_reports_this(world: World, backups: Backups) -> None:
     (backups.source.data_dir / key_files.PLAIN).unlink()
     assert "The key of custody is NOT in the backup" in (await backups.make()).stdout
+
+
+async def test_a_sealed_key_is_in_the_backup_under_its_passphrase(
+    world: World, backups: Backups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("open sesame\n"))
+    sealed = await platform_command.run("custody", "seal", on=backups.source)
+    assert sealed.returncode == 0, sealed.text
+    assert "in the backup under its passphrase" in (await backups.make()).stdout
+    assert (await backups.restore()).returncode == 0
+    files = [backups.source.data_dir / key_files.SEALED, backups.target.data_dir / key_files.SEALED]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert not (backups.target.data_dir / key_files.PLAIN).exists()
 
 
 async def test_a_changed_byte_is_refused_and_nothing_is_restored(site: Site, backups: Backups) -> None:
