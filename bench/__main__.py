@@ -2,7 +2,7 @@
 
 import sys
 
-from bench import api, deploy, fleet, history, lab, operations, watchers
+from bench import api, deploy, fleet, history, lab, operations, scale, watchers
 
 PARTS = {
     "api": api.run,
@@ -10,6 +10,7 @@ PARTS = {
     "operations": operations.run,
     "watchers": watchers.run,
     "fleet": fleet.run,
+    "scale": scale.run,
     "lab": lab.run,
     "deploy": deploy.run,
 }

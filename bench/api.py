@@ -133,8 +133,8 @@ def _wrk(url: str, connections: int, token: str, *, post: bool) -> str:
 
 
 class process:
-    def __init__(self, command: list[str], port: int) -> None:
-        self._command, self._port = ["taskset", "-c", "0", *command], port
+    def __init__(self, command: list[str], port: int, core: int = 0) -> None:
+        self._command, self._port = ["taskset", "-c", str(core), *command], port
 
     def __enter__(self) -> "process":
         self._child = subprocess.Popen(self._command, stderr=subprocess.DEVNULL)

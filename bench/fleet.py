@@ -1,7 +1,8 @@
 """Measure the time of a heartbeat and the cost of an agent, with 200 and 2,000 simulated agents on one server.
 
-Like a real agent, each simulated one keeps two TLS connections: one sends a heartbeat with all facts every ten
-seconds, the other always has an open poll for tasks."""
+Like a real agent, each simulated one has one TLS connection. It sends a heartbeat with all facts and waits with it for
+tasks; after ten seconds without a task it gets its answer and sends the next one. The time of a heartbeat is the time
+until the answer without those ten seconds."""
 
 import asyncio
 import base64
@@ -35,7 +36,6 @@ INTERVAL_S = 10.0
 WARM_S = 15.0
 MEASURED_S = 30.0
 ENROL_AT_ONCE = 32
-POLL_S = 30
 IDLE_S = 10.0
 _ADMIN_PORT, _NODES_PORT = 7175, 7176
 
@@ -63,12 +63,12 @@ class Fleet:
 
 def _measured(count: int) -> Fleet:
     with tempfile.TemporaryDirectory(prefix="gpuaas-bench-") as folder:
-        password, address = api.admin_password(Path(folder)), _own_address()
+        password, address = api.admin_password(Path(folder)), own_address()
         command = [sys.executable, "-m", "gpuaas_platform.main", "server", "--data", folder, "--rate-limit-per-s", "0"]
         command += ["--listen", f"127.0.0.1:{_ADMIN_PORT}", "--listen", f"{address}:{_NODES_PORT}"]
         server = api.process(command, _ADMIN_PORT)
         with server:
-            wire = Wire(address, _tls(), api.login(password, _ADMIN_PORT))
+            wire = Wire(address, _NODES_PORT, tls(_ADMIN_PORT), api.login(password, _ADMIN_PORT))
             fleet = uvloop.run(_run_fleet(count, wire, server.pid))
         fleet.beats_ms.sort()
         print(
@@ -85,14 +85,14 @@ def _measured(count: int) -> Fleet:
 async def _run_fleet(count: int, wire: "Wire", server_pid: int) -> Fleet:
     # uvloop reports an error if both sides close a TLS connection at the same time, which agents and server do here.
     asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
-    idle_share = await _busy_share(server_pid, IDLE_S)
+    idle_share = await busy_share(server_pid, IDLE_S)
     fleet, turns, enrolled = Fleet(), asyncio.Semaphore(ENROL_AT_ONCE), asyncio.Barrier(count + 1)
-    agents = [asyncio.create_task(_live(number, wire, fleet, turns, enrolled)) for number in range(count)]
+    agents = [asyncio.create_task(live(number, wire, fleet, turns, enrolled)) for number in range(count)]
     await enrolled.wait()
     await asyncio.sleep(WARM_S)
     fleet.beats_ms.clear()
-    busy_share = await _busy_share(server_pid, MEASURED_S) - idle_share
-    fleet.cpu_ms_per_agent = busy_share * INTERVAL_S * 1000 / count
+    share = await busy_share(server_pid, MEASURED_S) - idle_share
+    fleet.cpu_ms_per_agent = share * INTERVAL_S * 1000 / count
     fleet.server_mb = watchers.resident_kb(server_pid) / 1024
     for agent in agents:
         agent.cancel()
@@ -100,11 +100,11 @@ async def _run_fleet(count: int, wire: "Wire", server_pid: int) -> Fleet:
     return fleet
 
 
-async def _live(number: int, wire: "Wire", fleet: Fleet, turns: asyncio.Semaphore, enrolled: asyncio.Barrier) -> None:
+async def live(number: int, wire: "Wire", fleet: Fleet, turns: asyncio.Semaphore, enrolled: asyncio.Barrier) -> None:
     """Enrol the agent and send heartbeats immediately: otherwise nodes would be lost before the last is enrolled."""
     async with turns:
         agent = await _enrol(number, wire)
-    await asyncio.gather(agent.beat(fleet), agent.poll(fleet), enrolled.wait())
+    await asyncio.gather(agent.live(fleet), enrolled.wait())
 
 
 @dataclass
@@ -113,22 +113,16 @@ class Agent:
     node_token: str
     status: bytes
 
-    async def beat(self, fleet: Fleet) -> None:
+    async def live(self, fleet: Fleet) -> None:
         await asyncio.sleep(random.uniform(0, INTERVAL_S))
         line = Line(self.wire)
         while True:
             started_s = time.perf_counter()
             with _counted(fleet):
-                await line.send("PUT", "/node/v1/status", self.status, self.node_token)
-                fleet.beats_ms.append((time.perf_counter() - started_s) * 1000)
-            await asyncio.sleep(INTERVAL_S - (time.perf_counter() - started_s) % INTERVAL_S)
-
-    async def poll(self, fleet: Fleet) -> None:
-        await asyncio.sleep(random.uniform(0, INTERVAL_S))
-        line = Line(self.wire)
-        while True:
-            with _counted(fleet):
-                await line.send("GET", f"/node/v1/tasks?wait_s={POLL_S}", b"", self.node_token)
+                await line.send("PUT", f"/node/v1/status?wait_s={INTERVAL_S:g}", self.status, self.node_token)
+                fleet.beats_ms.append((time.perf_counter() - started_s - INTERVAL_S) * 1000)
+            if time.perf_counter() - started_s < INTERVAL_S / 2:
+                await asyncio.sleep(1)  # refused or cut off
 
 
 async def _enrol(number: int, wire: "Wire") -> Agent:
@@ -168,7 +162,8 @@ class Wire:
     """A minimal client, so that its own cost affects the measurement as little as possible."""
 
     address: str
-    tls: ssl.SSLContext
+    port: int
+    tls: ssl.SSLContext | None
     admin_token: str
 
     async def call(self, path: str, body: dict[str, Any], token: str = "") -> dict[str, Any]:
@@ -182,10 +177,10 @@ class Wire:
         return answer
 
     async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection(self.address, _NODES_PORT, ssl=self.tls)
+        return await asyncio.open_connection(self.address, self.port, ssl=self.tls)
 
     def request(self, method: str, path: str, body: bytes, token: str) -> bytes:
-        lines = [f"{method} {path} HTTP/1.1", f"Host: {self.address}:{_NODES_PORT}", f"Content-Length: {len(body)}"]
+        lines = [f"{method} {path} HTTP/1.1", f"Host: {self.address}:{self.port}", f"Content-Length: {len(body)}"]
         lines += ["Content-Type: application/json", f"X-Idempotency-Key: {secrets.token_hex(16)}"]
         lines += [f"Authorization: Bearer {token}"] if token else []
         return "\r\n".join([*lines, "", ""]).encode() + body
@@ -222,7 +217,7 @@ def _content_length(head: bytes) -> int:
     return next((int(line[len(name) :]) for line in head.lower().splitlines() if line.startswith(name)), 0)
 
 
-def _own_address() -> str:
+def own_address() -> str:
     """Return an address of this host, because the server uses no TLS on loopback. No packet is sent for this."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(("192.0.2.1", 9))
@@ -230,8 +225,8 @@ def _own_address() -> str:
         return address
 
 
-def _tls() -> ssl.SSLContext:
-    trust = httpx.get(f"http://127.0.0.1:{_ADMIN_PORT}/node/v1/trust").json()
+def tls(plain_port: int) -> ssl.SSLContext:
+    trust = httpx.get(f"http://127.0.0.1:{plain_port}/node/v1/trust").json()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=trust["ca_pem"])
     return context
@@ -254,7 +249,7 @@ def _counted(fleet: Fleet) -> Iterator[None]:
             print(f"first failure: {error or type(error).__name__}", file=sys.stderr)
 
 
-async def _busy_share(pid: int, seconds: float) -> float:
+async def busy_share(pid: int, seconds: float) -> float:
     """Return the part of one core that the process uses during this time."""
     before_s, since_s = api.cpu_s(pid), time.perf_counter()
     await asyncio.sleep(seconds)

@@ -26,19 +26,19 @@ class Side:
 
     def __init__(self, size: int, data: Path, database_url: str, port: int) -> None:
         self.size, self.port = size, port
-        self._data, self._database_url = data, database_url
+        self._data, self.database_url = data, database_url
         self.project_id, self.org_id, self.token, self.admin_token, self.server_pid = "", "", "", "", 0
         self.claim: dict[str, Any] = {}
         self._client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}/api/v1", timeout=60)
 
     def serve(self) -> api.process:
         command = [sys.executable, "-m", "gpuaas_platform.main", "server", "--data", str(self._data)]
-        command += ["--database", self._database_url] if self._database_url else []
+        command += ["--database", self.database_url] if self.database_url else []
         command += ["--rate-limit-per-s", "0"]  # one caller sends all requests of the benchmark
         return api.process([*command, "--listen", f"127.0.0.1:{self.port}"], self.port)
 
     def make_project(self) -> None:
-        password = api.admin_password(self._data, self._database_url)
+        password = api.admin_password(self._data, self.database_url)
         self.token = self.admin_token = api.login(password, self.port)
         self.org_id = self.post("/orgs", name="bench")["org_id"]
         self.project_id = self.post(f"/orgs/{self.org_id}/projects", name="bench")["project_id"]
@@ -57,8 +57,8 @@ class Side:
         """Write the documents directly into their tables, because the benchmarks measure only how they are read."""
         for table in tables:
             rows = (row for document in documents() for row in table.of(document))
-            if self._database_url:
-                asyncio.run(_copy(self._database_url, table, rows))
+            if self.database_url:
+                asyncio.run(_copy(self.database_url, table, rows))
             else:
                 _insert(self._data / "gpuaas.sqlite", table, rows)
 

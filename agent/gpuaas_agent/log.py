@@ -1,6 +1,6 @@
 """Write one JSON line per event to stderr, which journald reads. Tokens and keys are never passed to it.
 
-An event name is stable and dotted (`tasks.poll_failed`), so that people can search for it and alert on it.
+An event name is stable and dotted (`report.failed`), so that people can search for it and alert on it.
 """
 
 from __future__ import annotations

@@ -19,11 +19,10 @@ from gpuaas_agent import (
     errors,
     files,
     handlers,
-    heartbeat,
     identity,
     journal,
     log,
-    poll,
+    report,
     tasks,
     trust,
 )
@@ -43,18 +42,17 @@ def main(arguments: list[str] | None = None) -> int:
     stop = threading.Event()
     archive = own_archive(flags)
     try:
-        poller = prepare(config.load(flags.config), flags.state, archive, stop)
+        reporter = prepare(config.load(flags.config), flags.state, archive, stop)
     except errors.CannotStart as error:
         log.error("agent.start_failed", error=str(error))
         return EXIT_CONFIGURATION
     except (commands.CommandFailed, OSError) as error:
         log.error("agent.start_failed", error=str(error))
         return 1
-    description = {"agent_sha256": archive.sha256()}
     if flags.trial:
-        return prove(poller, {**description, "trial": True})
-    status = serve(poller, description)
-    if archive.sha256() != description["agent_sha256"]:
+        return prove(reporter)
+    status = serve(reporter)
+    if archive.sha256() != reporter.description["agent_sha256"]:
         os.execv(sys.executable, archive.command(archive.path))  # noqa: S606 - the new agent keeps this process id
     return status
 
@@ -64,7 +62,7 @@ def own_archive(flags: argparse.Namespace) -> upgrade.Archive:
     return upgrade.Archive(Path(sys.argv[0]).resolve(), arguments)
 
 
-def prepare(settings: config.Config, state: Path, archive: upgrade.Archive, stop: threading.Event) -> poll.Poller:
+def prepare(settings: config.Config, state: Path, archive: upgrade.Archive, stop: threading.Event) -> report.Reporter:
     """Prepare the agent for tasks: verify the platform, get the node's id, open the journal."""
     files.make_directory(state, 0o700)
     server = trust.establish(settings, state, stop)
@@ -72,48 +70,50 @@ def prepare(settings: config.Config, state: Path, archive: upgrade.Archive, stop
     client = identity.NodeClient(server, node_id, state / "key.pem")
     history = journal.Journal(state / "tasks")
     table = handlers.complete(client, archive)
-    return poll.Poller(tasks.Worker(client, history, state / "task.pem", table, stop))
+    worker = tasks.Worker(client, history, state / "task.pem", table, stop)
+    return report.Reporter(worker, {"agent_sha256": archive.sha256()})
 
 
-def prove(poller: poll.Poller, description: dict[str, Any]) -> int:
-    """Run on trial: run no task, and return 0 as soon as the platform has accepted a heartbeat and a poll."""
-    poller.on_trial = True
-    has_beaten, has_polled, ended = threading.Event(), threading.Event(), threading.Event()
+def prove(reporter: report.Reporter) -> int:
+    """Run on trial: run no task, and return 0 as soon as the platform has accepted a report."""
+    reporter.on_trial, accepted, ended = True, threading.Event(), threading.Event()
+    reporter.description = {**reporter.description, "trial": True}
 
-    def mark(loop: threading.Event) -> None:
-        loop.set()
-        if has_beaten.is_set() and has_polled.is_set():
-            ended.set()
+    def end() -> None:
+        accepted.set()
+        ended.set()
 
-    poller.on_answer = lambda: mark(has_polled)
-    serve(poller, description, on_heartbeat=lambda: mark(has_beaten), ended=ended)
-    return 0 if has_beaten.is_set() and has_polled.is_set() else 1
+    reporter.on_answer = end
+    serve(reporter, ended)
+    return 0 if accepted.is_set() else 1
 
 
-def serve(
-    poller: poll.Poller,
-    description: dict[str, Any],
-    on_heartbeat: Callable[[], None] = lambda: None,
-    ended: threading.Event | None = None,
-) -> int:
+def serve(reporter: report.Reporter, ended: threading.Event | None = None) -> int:
     """Run the loops until a signal (SystemExit from `_exit_on_signal`), an upgrade, or the failure of a loop."""
     ended = ended or threading.Event()
-    client, stop, running = poller.worker.client, poller.worker.stop, poller.worker.running
+    worker = reporter.worker
     threading.excepthook = _log_failed_loop
     try:
         # Inside the try, because a signal or a task can arrive as soon as the first loop runs.
-        _start("heartbeat", lambda: heartbeat.run(client, description, stop, on_heartbeat), ended)
-        _start("tasks", poller.run, ended)
-        _start("work", poller.work, ended)
-        log.info("agent.started", version=AGENT_VERSION, node_id=client.node_id)
+        _start("report", reporter.run, ended)
+        _start("urgent", reporter.urgent.run, ended)
+        _start("work", lambda: _work(reporter), ended)
+        log.info("agent.started", version=AGENT_VERSION, node_id=worker.client.node_id)
         ended.wait()
         return 1
     finally:
-        stop.set()
+        worker.stop.set()
         # Wait for running handlers only, not for threads that are in a long poll.
-        if not running.wait_until_none(GRACE_S):
+        if not worker.running.wait_until_none(GRACE_S):
             log.warning("agent.task_abandoned", grace_s=GRACE_S)
         log.info("agent.stopped")
+
+
+def _work(reporter: report.Reporter) -> None:
+    """Post the results of an earlier run, then run ordinary tasks."""
+    if not reporter.on_trial:
+        reporter.worker.post_unposted()
+    reporter.ordinary.run()
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from agent_process import AgentProcess
-from gpuaas_agent import poll
+from gpuaas_agent import report
 from gpuaas_agent.testing import openssl
 from gpuaas_agent.testing import platform as testing_platform
 
@@ -33,7 +33,7 @@ def test_a_new_node_enrols_reports_itself_and_runs_a_task(
     platform: testing_platform.Platform, agent: AgentProcess
 ) -> None:
     with agent.running():
-        platform.until(lambda: bool(platform.seen("PUT", "/status") and platform.seen("GET", "/tasks")))
+        platform.until(lambda: bool(platform.seen("PUT", "/status") and platform.seen("PUT", "wait_s=")))
         (node_id,) = platform.nodes.values()
         platform.deliver(platform.task(node_id, "host.facts", task_id="task_1"))
         platform.until(lambda: bool(platform.results))
@@ -103,9 +103,9 @@ def test_a_refused_enrolment_ends_the_agent_with_an_error_that_names_the_fix(
 
 def test_sigterm_ends_the_agent_at_once_and_cleanly(platform: testing_platform.Platform, agent: AgentProcess) -> None:
     with agent.running() as process:
-        platform.until(lambda: bool(platform.seen("GET", "/tasks")))
+        platform.until(lambda: bool(platform.seen("PUT", "wait_s=")))
         process.terminate()
-        assert process.wait(poll.POLL_WAIT_S - 5) == 0, "before its long poll is over"
+        assert process.wait(report.INTERVAL_S_MAX - 5) == 0, "before its long poll is over"
     assert agent.events()[-1]["event"] == "agent.stopped"
 
 
@@ -116,7 +116,7 @@ def test_a_node_reconnects_to_a_platform_that_was_down_at_first_and_restarted_la
     with agent.running():
         testing_platform.poll(lambda: agent.log.exists() and b"trust.fetch_failed" in agent.log.read_bytes())
         platform.start()
-        platform.until(lambda: bool(platform.seen("GET", "/tasks")))
+        platform.until(lambda: bool(platform.seen("PUT", "wait_s=")))
         platform.stop()
         platform.start()
         (node_id,) = platform.nodes.values()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuaas_agent import config, ed25519, errors, identity, journal, main, parameters, poll, rules, tasks, wire
+from gpuaas_agent import config, ed25519, errors, identity, journal, main, parameters, report, rules, tasks, wire
 from gpuaas_agent.testing import openssl
 from gpuaas_agent.testing import platform as testing_platform
 
@@ -182,9 +182,10 @@ def test_a_recorded_result_that_was_never_posted_is_posted_at_the_next_start(
 ) -> None:
     entry = journal.Entry("task_9", "corr-9", time.time() + 60, {"status": "succeeded"}, posted=False)
     bench.worker.history.record(entry)
-    thread = threading.Thread(target=poll.Poller(bench.new_worker()).run, daemon=True)
+    thread = threading.Thread(target=main._work, args=(report.Reporter(bench.new_worker()),), daemon=True)
     thread.start()
-    platform.until(lambda: bool(platform.results) and bool(platform.seen("GET", "/tasks")))
+    platform.until(lambda: bool(platform.results))
+    testing_platform.poll(lambda: not bench.worker.history.unposted())
     assert platform.results == [("task_9", {"status": "succeeded"})]
     assert bench.worker.history.unposted() == []
 
@@ -283,7 +284,7 @@ def test_a_stopping_agent_starts_no_task(platform: testing_platform.Platform, be
     assert (bench.executed, platform.results) == ([], [])
 
 
-class SignalledPoller(poll.Poller):
+class SignalledReporter(report.Reporter):
     """Sends SIGTERM to the agent as soon as its loop starts."""
 
     def run(self) -> None:
@@ -298,7 +299,7 @@ def test_a_signal_during_the_start_of_the_loops_ends_the_agent_cleanly(
     before = {number: signal.signal(number, main._exit_on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         with pytest.raises(SystemExit):
-            main.serve(SignalledPoller(bench.worker), {})
+            main.serve(SignalledReporter(bench.worker))
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

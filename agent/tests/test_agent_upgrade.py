@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from agent_process import AgentProcess
-from gpuaas_agent import AGENT_VERSION, build
+from gpuaas_agent import AGENT_VERSION, build, report
 from gpuaas_agent.testing import platform as testing_platform
 
 LONG_TRIAL_S, SHORT_TRIAL_S = 30, 2
@@ -75,12 +75,7 @@ def test_an_agent_that_reports_takes_over_and_posts_the_result(
 
 CRASHES = 'raise SystemExit("this build is broken")\n'
 HANGS = "import time\n\ntime.sleep(3600)\n"
-SILENT = """
-import threading
-
-def run(client, agent, stop, on_accepted):
-    threading.Event().wait()
-"""
+SILENT = Path(report.__file__).read_text() + "\nimport threading\nReporter.run = lambda _: threading.Event().wait()\n"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +83,7 @@ def run(client, agent, stop, on_accepted):
     [
         ({"__main__.py": CRASHES}, LONG_TRIAL_S, "this build is broken"),
         ({"__main__.py": HANGS}, SHORT_TRIAL_S, f"did not end within {SHORT_TRIAL_S} s"),
-        ({"gpuaas_agent/heartbeat.py": SILENT}, SHORT_TRIAL_S, f"did not end within {SHORT_TRIAL_S} s"),
+        ({"gpuaas_agent/report.py": SILENT}, SHORT_TRIAL_S, f"did not end within {SHORT_TRIAL_S} s"),
         ({"gpuaas_agent/tasks.py": "no Python at all"}, LONG_TRIAL_S, "SyntaxError"),
     ],
     ids=["crashes", "hangs", "never reports", "does not compile"],

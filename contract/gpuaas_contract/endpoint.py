@@ -172,9 +172,11 @@ class Row(Generic[PathParams]):
         request: type[RequestBody],
         response: type[Answer],
         permission: str | None = None,
+        *,
+        query: type[Asked] = _NO_QUERY,
         **options: Unpack[Options],
-    ) -> Endpoint[RequestBody, Answer, PathParams, NoQuery]:
-        return self._endpoint("PUT", request, response, permission, NoQuery, options)
+    ) -> Endpoint[RequestBody, Answer, PathParams, Asked]:
+        return self._endpoint("PUT", request, response, permission, query, options)
 
     def delete(
         self, response: type[Answer], permission: str | None = None, **options: Unpack[Options]

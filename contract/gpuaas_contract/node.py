@@ -66,13 +66,6 @@ class NodeStatusReport(Request):
     """Sent by an agent on trial after an upgrade: it counts as a heartbeat and changes nothing else."""
 
 
-class HeartbeatAnswer(Wire):
-    """The answer to a heartbeat."""
-
-    heartbeat_interval_s: float
-    """When to send the next heartbeat."""
-
-
 FETCH_TASK = "artifact.fetch"
 URGENT_TASKS = frozenset({"ssh.trust", "allocation.install_authorized_keys", "allocation.release"})
 """Tasks that remove access: a node does them at once, beside its running task."""
@@ -100,6 +93,17 @@ class NextTask(Wire):
     task: SignedTask | None
     is_urgent: bool = False
     """It is done at once, beside the running task."""
+
+
+class HeartbeatAnswer(Wire):
+    """The answer to a heartbeat."""
+
+    heartbeat_interval_s: float
+    """When to send the next heartbeat."""
+    task: SignedTask | None = None
+    """The next task, if the heartbeat waited for one and there is one."""
+    is_urgent: bool = False
+    """The task is done at once, beside the running task."""
 
 
 class TaskError(Request):
@@ -148,11 +152,17 @@ NODE_TOKEN = AGENT_API.row("/token", "node.token", "Sign in with the node's key"
     secret_answer=True,
     errors=(errors.CredentialsInvalid,),
 )
-STATUS = AGENT_API.row("/status", "node.status", "Send a heartbeat").put(
-    NodeStatusReport, HeartbeatAnswer, subject="", audience="node", audited=False
-)
+STATUS = AGENT_API.row(
+    "/status",
+    "node.status",
+    "Send a heartbeat and wait for the next task",
+    "The status is recorded at once. With `wait_s`, the answer comes with the next task or when the time is over.",
+).put(NodeStatusReport, HeartbeatAnswer, query=TaskQuery, subject="", audience="node", audited=False)
 TASK_NEXT = AGENT_API.row(
-    "/tasks", "node.task.next", "Wait for the next task", "While the node is busy, only urgent tasks are sent."
+    "/tasks",
+    "node.task.next",
+    "Wait for the next task",
+    "For agents before 0.2; later ones wait with their heartbeat. While the node is busy, only urgent tasks are sent.",
 ).get(NextTask, query=TaskQuery, audience="node")
 TASK_RESULT = AGENT_TASK.row("/result", "node.task.result", "Report the result of a task").post(
     TaskResult, TaskReceipt, audience="node", audited=False

@@ -18,6 +18,7 @@ from typing_extensions import TypeVar
 from gpuaas_platform.custody import port as custody
 from gpuaas_platform.kit import clock, db, hub, ids, keys, tail
 from gpuaas_platform.kit.attempts import Attempts
+from gpuaas_platform.kit.gauges import Gauge
 from gpuaas_platform.kit.openid import Provider
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.kit.reactions import Reactions
@@ -42,7 +43,7 @@ class Site:
     still be recorded."""
     hub: hub.Hub
     keys: keys.Keys
-    clock: clock.Clock
+    clock: clock.GuardedClock
     tails: tail.Tails
     custody: custody.SecretStore
     opened_at: datetime.datetime
@@ -56,6 +57,8 @@ class Site:
     """The identity provider that users can sign in through; None if none is configured."""
     attempts: Attempts = field(default_factory=Attempts)
     """Counts recent failed sign-ins, to limit password guessing."""
+    gauges: list[Gauge] = field(default_factory=list)
+    """Values of the process that `/metrics` shows."""
 
 
 @dataclass(frozen=True)

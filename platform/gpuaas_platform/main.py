@@ -21,6 +21,7 @@ from gpuaas_platform.commands import backup as backup_command
 from gpuaas_platform.commands import custody as custody_command
 from gpuaas_platform.custody import key_files
 from gpuaas_platform.identity import service as identity
+from gpuaas_platform.identity.users import first_password
 from gpuaas_platform.kit import clock, ids, logs
 from gpuaas_platform.kit.settings import Settings
 
@@ -43,6 +44,11 @@ _OIDC = {
     "client-id": "what the provider calls this platform",
     "client-secret-file": "file that holds the client's secret; none for a public client",
     "redirect-url": "where the provider sends the browser back to",
+}
+_TLS = {
+    "certificate-file": "your own certificate with its chain, in PEM form; empty: the platform signs its own",
+    "key-file": "private key of that certificate",
+    "authority-file": "certificate of the authority that signed it, which agents pin",
 }
 _VAULT = {
     "address": "https:// URL of a Vault or OpenBao that keeps the values; empty: the platform's own store",
@@ -93,6 +99,10 @@ def _settings(options: argparse.Namespace) -> Settings:
     secret_file = settings.oidc_client_secret_file
     if settings.oidc_issuer and secret_file is not None and not secret_file.is_file():
         raise SystemExit(f"gpuaas-platform: there is no file {secret_file}; --oidc-client-secret-file names it.")
+    given_files = (settings.tls_certificate_file, settings.tls_key_file, settings.tls_authority_file)
+    if any(given_files) and not all(file is not None and file.is_file() for file in given_files):
+        options_of_tls = ", ".join(f"--tls-{name}" for name in _TLS)
+        raise SystemExit(f"gpuaas-platform: {options_of_tls} belong together; each names a file.")
     if settings.vault_address and settings.vault_token_file is None:
         raise SystemExit("gpuaas-platform: --vault-address needs --vault-token-file too.")
     return settings
@@ -114,6 +124,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_store_options(admin)
     admin.add_argument("--name", default="admin", help="name of the admin")
     _add_server_options(run)
+    _add_options(run, "encryption of addresses other than loopback", "tls", _TLS)
     _add_options(run, "sign-in through an identity provider (OpenID Connect)", "oidc", _OIDC)
     run.add_argument_group("custody of secrets").add_argument(
         "--sealed", action="store_true", help="start with secrets closed until `unseal` gives the passphrase"
@@ -162,6 +173,12 @@ def _add_server_options(command: argparse.ArgumentParser) -> None:
         help="requests per second for each caller, twice as many at once; 0 sets no limit",
     )
     command.add_argument(
+        "--heartbeat-interval-s",
+        type=_interval,
+        default=environment("GPUAAS_HEARTBEAT_INTERVAL_S", str(Settings.heartbeat_interval_s)),
+        help="seconds between two heartbeats of a node, 1 to 25; a node is lost after four missing ones",
+    )
+    command.add_argument(
         "--otlp-endpoint",
         default=environment("OTEL_EXPORTER_OTLP_ENDPOINT", ""),
         help="OpenTelemetry collector that takes spans over HTTP, such as http://127.0.0.1:4318",
@@ -179,17 +196,22 @@ def _add_server_options(command: argparse.ArgumentParser) -> None:
         default=environment("GPUAAS_ARTIFACT_KEPT_S", str(Settings.artifact_kept_s)),
         help="seconds that the content of retired and revoked artifacts is kept; default %(default)s",
     )
+    command.add_argument(
+        "--accept-clock", action="store_true", help="start although the clock is behind the newest audit row"
+    )
+    command.add_argument(
+        "--accept-data-loss", action="store_true", help="start although the database lacks rows that were signed"
+    )
 
 
 async def _make_first_admin(listen: server.Listen, site: Site) -> None:
     password = ids.new_secret("admin")
-    if not await identity.make_first_admin(site, system_origin(clock.utc_now()), "admin", password):
+    if not await identity.make_first_admin(site, system_origin(clock.utc_now()), first_password.ADMIN, password):
         return
     engine = "PostgreSQL" if site.settings.database_url else "SQLite"
     sys.stderr.write(
         f"First start: a GPU cloud of your own at {listen.url} ({engine}; data in {site.settings.data_dir}).\n"
-        "Sign in as admin; this password is shown once and kept nowhere:\n"
-        f"  {password}\n"
+        f"{_sign_in_hint(site.settings, password)}"
         "Next, in another terminal:\n"
         f"  gpuaas login --server {listen.url} --name admin\n"
         "  gpuaas get nodes\n"
@@ -198,12 +220,26 @@ async def _make_first_admin(listen: server.Listen, site: Site) -> None:
     sys.stderr.flush()
 
 
+def _sign_in_hint(settings: Settings, password: str) -> str:
+    """Show the password only in a terminal: a log file lives long and has many readers."""
+    if sys.stderr.isatty():
+        return f"Sign in as admin; this password is shown once and kept nowhere:\n  {password}\n"
+    try:
+        path = first_password.write(settings.data_dir, password)
+    except OSError as error:
+        fix = f"Free some space, then set a password: gpuaas-platform admin --data {settings.data_dir}"
+        raise server.CannotStart(f"cannot store the admin's first password: {error}", fix) from error
+    return f"Sign in as admin. The password is in a file, which the first sign-in deletes:\n  {path}\n"
+
+
 async def _reset_admin(settings: Settings, name: str) -> None:
     """Set a new password for the admin and print it. Needs write access to the data folder; writes an audit row."""
     async with server.open_site(settings) as site:
         password = ids.new_secret("admin")
         await identity.set_password(site, system_origin(clock.utc_now()), name, password, "platform_admin")
         await server.heads_signer(site).sweep()
+        if name == first_password.ADMIN:
+            first_password.forget(settings.data_dir)
     sys.stdout.write(password + "\n")
 
 
@@ -237,6 +273,13 @@ def _rate(text: str) -> float:
     if not (math.isfinite(rate) and rate >= 0):
         raise argparse.ArgumentTypeError("a number of requests per second, or 0 for no limit")
     return rate
+
+
+def _interval(text: str) -> float:
+    interval_s = float(text)
+    if not 1 <= interval_s <= 25:
+        raise argparse.ArgumentTypeError("a number of seconds from 1 to 25")
+    return interval_s
 
 
 def _seconds(text: str) -> int:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import ctypes
+import datetime
 import functools
 import gc
 import importlib
@@ -19,8 +20,9 @@ from pathlib import Path
 import asyncpg
 import structlog
 import uvicorn
+from cryptography import x509
 
-from gpuaas_platform import tls
+from gpuaas_platform import certificates, tls
 from gpuaas_platform.access.machines import authority as ssh_authority
 from gpuaas_platform.access.machines import reconcile as grants_reconcile
 from gpuaas_platform.access.placements import service as placements
@@ -42,7 +44,8 @@ from gpuaas_platform.identity.tokens import retention as token_retention
 from gpuaas_platform.identity.users.routes import routes as people_routes
 from gpuaas_platform.instances import breakers
 from gpuaas_platform.instances.routes import routes as instances_routes
-from gpuaas_platform.kit import clock, db, hub, keys, loop, migrate, openid, postgres, retention, sqlite, tail
+from gpuaas_platform.kit import clock, db, hub, keys, loop, migrate, openid, postgres, private, retention, sqlite, tail
+from gpuaas_platform.kit.gauges import Gauge
 from gpuaas_platform.kit.reactions import Reactions
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.nodes import reconcile as nodes_reconcile
@@ -54,12 +57,14 @@ from gpuaas_platform.policy.routes import routes as policy_routes
 from gpuaas_platform.projects.routes import routes as project_routes
 from gpuaas_platform.record import heads as record_heads
 from gpuaas_platform.record import retention as record_retention
+from gpuaas_platform.record import start as record_start
 from gpuaas_platform.record.routes import routes as record_routes
 from gpuaas_platform.usage.routes import routes as usage_routes
 
 log = structlog.get_logger()
 
 Prepare = Callable[[Site], Awaitable[None]]
+Sweep = Callable[[], Awaitable[None]]
 
 _IDENTITY = (record_routes, identity_routes, people_routes, account_routes, project_routes)
 _CATALOG = (policy_routes, catalog_routes, artifacts_routes)
@@ -106,12 +111,16 @@ class CannotStart(Exception):
 
 
 @contextlib.asynccontextmanager
-async def open_site(settings: Settings, now: clock.Clock = clock.utc_now) -> AsyncIterator[Site]:
+async def open_site(
+    settings: Settings, now: clock.Clock = clock.utc_now, elapsed_s: Callable[[], float] | None = None
+) -> AsyncIterator[Site]:
+    """Open the store and the keys. `elapsed_s` is what the clock `now` is compared with; see `clock.GuardedClock`."""
     refuse_unfinished_restore(settings)
     await refuse_newer_database(settings)
     wakes = hub.Hub()
+    guarded = clock.GuardedClock(now, elapsed_s)
     database = await _open_database(settings, wakes)
-    authority = tls.load_authority(_keys_folder(settings), now())
+    pinned = _pinned(settings, guarded())
     tails = tail.Tails(wakes, tick_s=settings.stream_silence_s_max / 3)
     try:
         yield Site(
@@ -120,14 +129,15 @@ async def open_site(settings: Settings, now: clock.Clock = clock.utc_now) -> Asy
             refusals=database,
             hub=wakes,
             keys=keys.load(_keys_folder(settings)),
-            clock=now,
+            clock=guarded,
             tails=tails,
             custody=_open_custody(settings, database),
-            ca_pem=authority.pem,
-            ca_sha256=authority.sha256,
+            ca_pem=pinned.pem,
+            ca_sha256=pinned.sha256,
             reactions=REACTIONS,
             openid=_openid_provider(settings),
-            opened_at=now(),
+            opened_at=guarded(),
+            gauges=_gauges(guarded, pinned),
         )
     finally:
         await tails.close()
@@ -149,10 +159,17 @@ async def refuse_newer_database(settings: Settings) -> None:
 
 
 async def serve(
-    settings: Settings, listens: Sequence[Listen], sockets: Sequence[socket.socket], prepare: Prepare
+    settings: Settings,
+    listens: Sequence[Listen],
+    sockets: Sequence[socket.socket],
+    prepare: Prepare,
+    *,
+    now: clock.Clock = clock.utc_now,
+    elapsed_s: Callable[[], float] = clock.boot_s,
 ) -> None:
     """Open the store, run `prepare`, then serve until a signal stops the process."""
-    async with open_site(settings) as site:
+    async with open_site(settings, now, elapsed_s) as site:
+        await _check_record(site)
         await prepare(site)
         await ssh_authority.start(site)
         async with loops(site):
@@ -163,6 +180,13 @@ async def serve(
                 await _serve_all(application, site, listens, sockets)
             finally:
                 application.close()
+
+
+async def _check_record(site: Site) -> None:
+    try:
+        await record_start.check(site)
+    except record_start.Refused as error:
+        raise CannotStart(str(error), error.fix) from error
 
 
 def bind(listen: Listen) -> socket.socket:
@@ -184,27 +208,41 @@ def bind(listen: Listen) -> socket.socket:
     return bound
 
 
-@contextlib.asynccontextmanager
-async def loops(site: Site) -> AsyncIterator[None]:
-    signer, often_s = heads_signer(site), site.settings.sweep_interval_s
+def sweeps(site: Site) -> list[tuple[str, float, Sweep]]:
+    """Return the topic, the interval in seconds and the function of each loop, without that of the signed heads."""
+    often_s = site.settings.sweep_interval_s
     deleted = functools.partial(secrets_reconcile.end_secrets_of_deleted, site)
-    content_sweep, content_s = artifacts_reconcile.ContentSweep(site), site.settings.artifact_sweep_interval_s
-    sweeps: list[tuple[str, float, Callable[[], Awaitable[None]]]] = [
-        (artifacts_reconcile.TOPIC, often_s, functools.partial(artifacts_reconcile.sweep, site)),
+    content, content_s = artifacts_reconcile.ContentSweep(site).sweep, site.settings.artifact_sweep_interval_s
+    return [
+        (artifacts_reconcile.TOPIC, often_s, _deleting(site, functools.partial(artifacts_reconcile.sweep, site))),
         (nodes_reconcile.TOPIC, often_s, functools.partial(nodes_reconcile.sweep, site)),
         (ssh_authority.TOPIC, often_s, functools.partial(ssh_authority.sweep, site)),
         (secrets_reconcile.TOPIC, often_s, functools.partial(secrets_reconcile.sweep, site)),
         (operations_reconcile.TOPIC, often_s, functools.partial(operations_reconcile.sweep, site)),
         (grants_reconcile.TOPIC, often_s, functools.partial(grants_reconcile.sweep, site)),
-        (retention.TOPIC, often_s, functools.partial(forget_old_rows, site)),
+        (retention.TOPIC, often_s, _deleting(site, functools.partial(forget_old_rows, site))),
         (allocations_reconcile.TOPIC, often_s, allocations_reconcile.Sweep(site).sweep),
         (secrets_reconcile.DELETED_TOPIC, secrets_reconcile.DELETED_SWEEP_S, deleted),
-        (record_heads.TOPIC, site.settings.audit_head_interval_s, signer.sweep),
-        (artifacts_reconcile.CONTENT_TOPIC, content_s, content_sweep.sweep),
+        (artifacts_reconcile.CONTENT_TOPIC, content_s, _deleting(site, content)),
     ]
+
+
+@contextlib.asynccontextmanager
+async def loops(site: Site) -> AsyncIterator[None]:
+    signer = heads_signer(site)
+    signing = (record_heads.TOPIC, site.settings.audit_head_interval_s, signer.sweep)
+    try:
+        async with _running(site, [*sweeps(site), signing]):
+            yield
+    finally:
+        await signer.sweep()
+
+
+@contextlib.asynccontextmanager
+async def _running(site: Site, table: Sequence[tuple[str, float, Sweep]]) -> AsyncIterator[None]:
     tasks = [
         asyncio.create_task(loop.run(site.hub, topic, interval_s, sweep), name=topic)
-        for topic, interval_s, sweep in sweeps
+        for topic, interval_s, sweep in table
     ]
     try:
         yield
@@ -212,7 +250,18 @@ async def loops(site: Site) -> AsyncIterator[None]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await signer.sweep()
+
+
+def _deleting(site: Site, sweep: Sweep) -> Sweep:
+    """Return a sweep that deletes nothing while the clock is not trusted, because a deletion cannot be undone."""
+
+    async def guarded() -> None:
+        site.clock()
+        if site.clock.jump_s:
+            raise loop.Later("the right time: the clock jumped, so nothing old is deleted")
+        await sweep()
+
+    return guarded
 
 
 async def forget_old_rows(site: Site) -> None:
@@ -222,6 +271,15 @@ async def forget_old_rows(site: Site) -> None:
 def heads_signer(site: Site) -> record_heads.Signer:
     folder = record_heads.folder_in(site.settings.data_dir)
     return record_heads.Signer(site.database.reader, folder, site.keys.audit, site.clock)
+
+
+def _gauges(guarded: clock.GuardedClock, pinned: tls.Pinned) -> list[Gauge]:
+    jump = "How far the wall clock jumped; 0 while it is trusted."
+    left = "Remaining lifetime of the TLS authority that clients pin."
+    return [
+        Gauge("gpuaas_clock_jump_seconds", jump, lambda: guarded.jump_s),
+        Gauge("gpuaas_tls_authority_expires_in_seconds", left, lambda: (pinned.ends_at - guarded()).total_seconds()),
+    ]
 
 
 def _collect_seldom() -> None:
@@ -243,7 +301,15 @@ def _map_large_blocks() -> None:
 async def _serve_all(
     application: http.Application, site: Site, listens: Sequence[Listen], sockets: Sequence[socket.socket]
 ) -> None:
-    servers = [_server(application, site, listen) for listen in listens]
+    authority = tls.load_authority(_keys_folder(site.settings), site.clock())
+    shown = certificates.Certificates(authority, site.clock)
+    with _tls_failures():
+        contexts = [
+            shown.context(listen.host, _given(site.settings)) if listen.encrypted else None for listen in listens
+        ]
+    pairs = zip(listens, contexts, strict=True)
+    servers = [_server(application, site, listen, context) for listen, context in pairs]
+    site.gauges.extend(shown.gauges())
 
     def stop() -> None:
         site.hub.close()
@@ -254,8 +320,9 @@ async def _serve_all(
         asyncio.get_running_loop().add_signal_handler(number, stop)
     for listen in listens:
         log.info("server.listening", url=listen.url)
-    pairs = zip(servers, sockets, strict=True)
-    await asyncio.gather(*(server.serve(sockets=[bound]) for server, bound in pairs))
+    bound_servers = zip(servers, sockets, strict=True)
+    async with _running(site, [(certificates.TOPIC, certificates.LOOK_S, shown.renew)]):
+        await asyncio.gather(*(server.serve(sockets=[bound]) for server, bound in bound_servers))
 
 
 class _Server(uvicorn.Server):
@@ -266,11 +333,9 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _server(application: http.Application, site: Site, listen: Listen) -> _Server:
-    def encryption(*_: object) -> ssl.SSLContext:
-        folder, now = _keys_folder(site.settings), site.clock()
-        return tls.server_context(tls.load_authority(folder, now), folder, listen.host, now)
-
+def _server(
+    application: http.Application, site: Site, listen: Listen, context: ssl.SSLContext | None = None
+) -> _Server:
     config = uvicorn.Config(
         application,
         host=listen.host,
@@ -281,7 +346,7 @@ def _server(application: http.Application, site: Site, listen: Listen) -> _Serve
         http=listener.Protocol,
         server_header=False,
         proxy_headers=False,
-        ssl_context_factory=encryption if listen.encrypted else None,
+        ssl_context_factory=(lambda *_: context) if context is not None else None,
         # A node keeps its connection between heartbeats, until it is lost.
         timeout_keep_alive=math.ceil(site.settings.node_lost_after_s),
         timeout_graceful_shutdown=2,
@@ -289,14 +354,43 @@ def _server(application: http.Application, site: Site, listen: Listen) -> _Serve
     return _Server(config)
 
 
+def _pinned(settings: Settings, now: datetime.datetime) -> tls.Pinned:
+    """Return the authority that clients pin. The platform's own is also made if the operator gives another."""
+    own, file = tls.load_authority(_keys_folder(settings), now), settings.tls_authority_file
+    with _tls_failures():
+        return tls.Pinned(x509.load_pem_x509_certificate(file.read_bytes())) if file is not None else own
+
+
+@contextlib.contextmanager
+def _tls_failures() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        fix = "Check --tls-certificate-file, --tls-key-file and --tls-authority-file: PEM files that belong together"
+        raise CannotStart(f"cannot use the TLS certificate: {error}", fix) from error
+
+
+def _given(settings: Settings) -> certificates.Given | None:
+    certificate, key = settings.tls_certificate_file, settings.tls_key_file
+    return certificates.Given(certificate, key) if certificate is not None and key is not None else None
+
+
 async def _open_database(settings: Settings, wakes: hub.Hub) -> db.Database:
+    _open_folder(settings)
     with _store_failures(settings):
-        settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         if settings.database_url:
             await migrate.migrate_postgres(settings.database_url)
             return await postgres.PostgresDatabase.connect(settings.database_url, wakes.notify, wakes.notify_all)
         migrate.migrate_sqlite(settings.sqlite_path)
         return sqlite.SqliteDatabase(settings.sqlite_path, wakes.notify)
+
+
+def _open_folder(settings: Settings) -> None:
+    try:
+        private.open_folder(settings.data_dir, None if settings.database_url else settings.sqlite_path)
+    except OSError as error:
+        fix = "Check --data: a folder of its own that only the user of this process may read (chmod 700)"
+        raise CannotStart(f"cannot use the data folder: {error}", fix) from error
 
 
 @contextlib.contextmanager

@@ -1,12 +1,11 @@
 """The platform's TLS authority, created at first start, and the server certificates that it signs.
 
-Clients pin the authority by its fingerprint, which comes with the enrolment token, so they trust no unknown server."""
+Clients pin the authority by its fingerprint, which comes with the enrolment token, so they trust no unknown server, and
+a renewed server certificate changes nothing for them. `certificates` loads and renews the certificates."""
 
 import datetime
 import hashlib
 import ipaddress
-import ssl
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +20,9 @@ _AUTHORITY_DAYS, _SERVER_DAYS = 3650, 90
 
 
 @dataclass(frozen=True)
-class CertificateAuthority:
-    key: ec.EllipticCurvePrivateKey
+class Pinned:
+    """The authority that clients pin: the platform's own, or that of the operator's certificate."""
+
     certificate: x509.Certificate
 
     @property
@@ -30,8 +30,17 @@ class CertificateAuthority:
         return self.certificate.public_bytes(serialization.Encoding.PEM).decode()
 
     @property
+    def ends_at(self) -> datetime.datetime:
+        return self.certificate.not_valid_after_utc
+
+    @property
     def sha256(self) -> str:
         return hashlib.sha256(self.certificate.public_bytes(serialization.Encoding.DER)).hexdigest()
+
+
+@dataclass(frozen=True)
+class CertificateAuthority(Pinned):
+    key: ec.EllipticCurvePrivateKey
 
 
 def load_authority(folder: Path, now: datetime.datetime) -> CertificateAuthority:
@@ -45,25 +54,23 @@ def load_authority(folder: Path, now: datetime.datetime) -> CertificateAuthority
         raise TypeError(f"{key_path} is not an elliptic-curve key")
     if not certificate_path.exists():
         name, own_key = "GPUaaS local authority", x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-        certificate = _signed(name, key, _name(name), key, now, own_key, is_authority=True)
+        ends_at = now + datetime.timedelta(days=_AUTHORITY_DAYS)
+        certificate = _signed(name, key, _name(name), key, now, own_key, ends_at=ends_at, is_authority=True)
         keys.create_private(certificate_path, certificate.public_bytes(serialization.Encoding.PEM))
-    return CertificateAuthority(key, x509.load_pem_x509_certificate(certificate_path.read_bytes()))
+    return CertificateAuthority(x509.load_pem_x509_certificate(certificate_path.read_bytes()), key)
 
 
-def server_context(
-    authority: CertificateAuthority, folder: Path, address: str, now: datetime.datetime
-) -> ssl.SSLContext:
-    """Return a TLS context with a new certificate for `address`. `ssl` reads it from a temporary file."""
+def server_certificate(
+    authority: CertificateAuthority, address: str, now: datetime.datetime
+) -> tuple[x509.Certificate, bytes]:
+    """Return a new certificate for `address`, and the text of its key and itself in PEM form."""
     key = ec.generate_private_key(ec.SECP256R1())
     names = x509.SubjectAlternativeName(_alternative_names(address))
     issuer_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
-    certificate = _signed(address, key, authority.certificate.subject, authority.key, now, names, issuer_key)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    with tempfile.NamedTemporaryFile(dir=folder) as file:
-        file.write(keys.private_pem(key) + certificate.public_bytes(serialization.Encoding.PEM))
-        file.flush()
-        context.load_cert_chain(file.name)
-    return context
+    ends_at = min(now + datetime.timedelta(days=_SERVER_DAYS), max(authority.ends_at, now))
+    issuer = authority.certificate.subject
+    certificate = _signed(address, key, issuer, authority.key, now, names, issuer_key, ends_at=ends_at)
+    return certificate, keys.private_pem(key) + certificate.public_bytes(serialization.Encoding.PEM)
 
 
 def _alternative_names(address: str) -> list[x509.GeneralName]:
@@ -82,10 +89,10 @@ def _signed(
     issuer_key: ec.EllipticCurvePrivateKey,
     now: datetime.datetime,
     *extensions: x509.ExtensionType,
+    ends_at: datetime.datetime,
     is_authority: bool = False,
 ) -> x509.Certificate:
     """Return a signed certificate: of the authority, which may only sign certificates, or of a server."""
-    lifetime = datetime.timedelta(days=_AUTHORITY_DAYS if is_authority else _SERVER_DAYS)
     usage = x509.KeyUsage(
         digital_signature=not is_authority,
         key_cert_sign=is_authority,
@@ -100,7 +107,7 @@ def _signed(
     builder = (
         x509.CertificateBuilder(issuer, _name(name), key.public_key(), x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + lifetime)
+        .not_valid_after(ends_at)
         .add_extension(x509.BasicConstraints(is_authority, 0 if is_authority else None), critical=True)
         .add_extension(usage, critical=True)
     )

@@ -79,7 +79,7 @@ async def test_a_build_that_does_not_report_leaves_the_old_agent_in_its_place(
     cloud: LocalCloud, admin: Client, tmp_path: Path
 ) -> None:
     before = on_machine(cloud)
-    task = await upgraded(admin, variant(tmp_path, "gpuaas_agent/heartbeat.py", "raise SystemExit('broken build')\n"))
+    task = await upgraded(admin, variant(tmp_path, "gpuaas_agent/report.py", "raise SystemExit('broken build')\n"))
     assert task.error is not None
     assert (task.state, task.error.code) == ("failed", "agent_did_not_report")
     assert "broken build" in task.error.message

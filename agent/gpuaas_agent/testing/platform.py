@@ -184,7 +184,8 @@ class Platform:
         if self._caller(request) is None:
             raise Problem(401, "unauthenticated")
         if path == "/node/v1/status":
-            return {"heartbeat_interval_s": self.heartbeat_interval_s}
+            task = self._next_task(request) if "wait_s=" in request.path else {}
+            return {"heartbeat_interval_s": self.heartbeat_interval_s, **task}
         if path == "/node/v1/tasks":
             return self._next_task(request)
         if path.startswith("/node/v1/artifact-content/"):

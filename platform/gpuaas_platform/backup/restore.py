@@ -14,7 +14,7 @@ from gpuaas_platform.artifacts import blobs
 from gpuaas_platform.backup import age, archive, fences, files, manifest, tables
 from gpuaas_platform.backup.check import Checked
 from gpuaas_platform.backup.errors import CannotProceed, NotSound
-from gpuaas_platform.kit import clock, keys, migrate, postgres
+from gpuaas_platform.kit import clock, keys, migrate, postgres, private
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.record import heads, verify
 
@@ -102,8 +102,7 @@ async def _compare(target: tables.Tables, stated: manifest.Manifest, progress: P
 
 
 def _begin(settings: Settings) -> None:
-    settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    settings.data_dir.chmod(0o700)
+    private.open_folder(settings.data_dir, None if settings.database_url else settings.sqlite_path)
     keys.write_private(settings.unfinished_restore_path, b"A restore writes here. It ends by removing this file.\n")
     blobs.sync_folder(settings.data_dir)
 

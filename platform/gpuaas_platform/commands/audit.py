@@ -62,7 +62,7 @@ async def _verify(settings: Settings, org: str, heads_file: str) -> int:
     evidence = verify.Evidence(heads.folder_in(settings.data_dir), key, kept)
     started = time.monotonic()
     async with verify.open_source(settings.data_dir, settings.database_url) as source:
-        verdicts = await verify.verify(source, evidence, clock.utc_now(), org, _progress())
+        verdicts = await verify.verify(source, evidence, org, _progress())
     for verdict in verdicts:
         sys.stdout.write(_report(verdict))
     seconds = max(time.monotonic() - started, 1e-9)
@@ -101,7 +101,7 @@ async def _print_heads(settings: Settings) -> int:
     key = keys.read(settings.data_dir / "keys" / keys.AUDIT_FILE)
     folder = heads.folder_in(settings.data_dir)
     async with verify.open_source(settings.data_dir, settings.database_url) as source:
-        await heads.Signer(source.reader, folder, key, clock.utc_now).sweep()
+        await heads.Signer(source.reader, folder, key, clock.utc_now).sign()
     for name in heads.names(folder):
         if (line := heads.last_line(folder, name)) is not None:
             sys.stdout.write(line.decode() + "\n")

@@ -11,6 +11,7 @@ from gpuaas_contract import errors
 from gpuaas_platform.call import Site
 from gpuaas_platform.edge import telemetry
 from gpuaas_platform.edge.exchange import Response
+from gpuaas_platform.kit import clock
 
 STORE_ANSWERS_WITHIN_S = 1.0
 _TEXT = b"text/plain; charset=utf-8"
@@ -30,6 +31,7 @@ def probes(site: Site, metrics: telemetry.Metrics) -> dict[str, Probe]:
 
     async def ready() -> Response:
         """Ready means that the store accepts writes: the check runs in the queue of writers and is rolled back."""
+        _check_clock(site)
         try:
             async with asyncio.timeout(STORE_ANSWERS_WITHIN_S):
                 await site.database.write(lambda tx: tx.one("SELECT number FROM migrations LIMIT 1"), keep=False)
@@ -46,3 +48,10 @@ def probes(site: Site, metrics: telemetry.Metrics) -> dict[str, Probe]:
         return Response(200, metrics.text(), telemetry.CONTENT_TYPE.encode())
 
     return {"/livez": alive, "/readyz": ready, "/version": version, "/metrics": numbers}
+
+
+def _check_clock(site: Site) -> None:
+    used = site.clock()
+    if site.clock.jump_s:
+        text = f"The clock of this machine jumped by {site.clock.jump_s:+.0f} s. The platform uses {used:%FT%TZ}."
+        raise errors.Unavailable(text, details={"check": "clock", "jump_s": site.clock.jump_s}, fix=clock.FIX)

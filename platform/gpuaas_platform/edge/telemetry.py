@@ -101,7 +101,15 @@ class Metrics(Collector):
             family,
             GaugeMetricFamily("gpuaas_http_requests_in_flight", "Requests being served.", self.in_flight),
             GaugeMetricFamily("gpuaas_long_polls_waiting", "Requests that wait for a change.", waiting),
+            *self._gauges(),
         ]
+
+    def _gauges(self) -> list[Metric]:
+        families: dict[str, GaugeMetricFamily] = {}
+        for gauge in self._site.gauges:
+            family = families.setdefault(gauge.name, GaugeMetricFamily(gauge.name, gauge.text, labels=[*gauge.labels]))
+            family.add_metric([*gauge.labels.values()], gauge.read())
+        return [*families.values()]
 
     def group_committed(self, size: int, duration_s: float) -> None:
         self._group_size.observe(size)

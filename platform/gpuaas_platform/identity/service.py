@@ -14,7 +14,7 @@ from gpuaas_contract.wire import NoBody, Page, PageQuery
 from gpuaas_platform.call import Call, Caller, Origin, Site
 from gpuaas_platform.identity import authority, store
 from gpuaas_platform.identity.tokens import store as token_store
-from gpuaas_platform.identity.users import passwords
+from gpuaas_platform.identity.users import first_password, passwords
 from gpuaas_platform.kit import clock, db, ids, paging
 from gpuaas_platform.record import service as record
 
@@ -51,7 +51,10 @@ async def login(call: Call, body: Login) -> Token:
             raise errors.CredentialsInvalid
         return await issue_token(tx, origin_of(call, caller), caller, site.settings.session_ttl_s)
 
-    return await site.database.write(use_case)
+    token = await site.database.write(use_case)
+    if body.name == first_password.ADMIN and not call.dry_run:
+        first_password.forget(site.settings.data_dir)
+    return token
 
 
 async def service_account_login(call: Call, body: ServiceAccountLogin) -> Token:

@@ -140,8 +140,9 @@ def _applied_sqlite(path: Path) -> set[int]:
     if not path.exists():
         return set()
     # If there is no WAL file, no process has the database open, and `immutable=1` reads it without creating files.
-    mode = "mode=ro" if Path(f"{path}-wal").exists() else "immutable=1"
-    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True)) as connection:
+    uri, has_wal = f"{path.absolute().as_uri()}?immutable=1", Path(f"{path}-wal").exists()
+    alone = contextlib.closing(sqlite3.connect(uri, uri=True))
+    with sqlite.read_only(path) if has_wal else alone as connection:
         if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'migrations'").fetchone() is None:
             return set()
         return {row[0] for row in connection.execute(_APPLIED)}

@@ -10,6 +10,16 @@ class Settings:
     """Folder of keys, certificates and the embedded database; readable only by the owner."""
     database_url: str = ""
     """`postgresql://…` URL of the database; empty: SQLite in `data_dir`."""
+    accept_clock: bool = False
+    """If true, the server starts although its clock is behind the newest row of the audit trail."""
+    accept_data_loss: bool = False
+    """If true, the server starts although the database lacks rows that were signed."""
+    tls_certificate_file: Path | None = None
+    """File with the operator's own TLS certificate and its chain; None: the platform's authority signs certificates."""
+    tls_key_file: Path | None = None
+    """File with the private key of that certificate."""
+    tls_authority_file: Path | None = None
+    """File with the authority of that certificate, which clients pin."""
     region: str = "local"
     """First part of every resource name."""
     session_ttl_s: int = 12 * 3600

@@ -9,8 +9,10 @@ import contextlib
 import functools
 import operator
 import re
+import shutil
 import sqlite3
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+import tempfile
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import cast
@@ -121,6 +123,37 @@ def connect(path: Path) -> sqlite3.Connection:
     # its parent in the same transaction, and SQLite can add a constraint only by copying the table.
     connection.execute("PRAGMA synchronous=FULL")
     return connection
+
+
+@contextlib.contextmanager
+def read_only(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a database to read it, also beside a running server, on a read-only disk, or as another user.
+
+    A database with a WAL needs an index file beside it. If that is missing and cannot be created, no server is running:
+    then the main file is the whole database, or, with a WAL, both files are read from a copy."""
+    with contextlib.ExitStack() as stack:
+        try:
+            connection = stack.enter_context(_opened(path, "mode=ro"))
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+                raise
+            wal = Path(f"{path}-wal")
+            if wal.exists() and wal.stat().st_size:
+                folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+                for file in (path, wal):
+                    shutil.copyfile(file, folder / file.name)
+                connection = stack.enter_context(_opened(folder / path.name, "mode=rw"))
+            else:
+                connection = stack.enter_context(_opened(path, "immutable=1"))
+        yield connection
+
+
+@contextlib.contextmanager
+def _opened(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
+    uri = f"{path.absolute().as_uri()}?{mode}"
+    with contextlib.closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        yield connection
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:

@@ -9,6 +9,7 @@ import datetime
 
 import msgspec
 from gpuaas_contract import errors, node
+from gpuaas_contract.paths import Path
 
 from gpuaas_platform.call import Call, Origin, Site
 from gpuaas_platform.kit import clock, db
@@ -16,7 +17,7 @@ from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.nodes import rules, service, store
 
 
-async def heartbeat(tx: db.Tx, call: Call, body: node.NodeStatusReport) -> node.HeartbeatAnswer:
+async def heartbeat(tx: db.Tx, call: Call[Path, node.TaskQuery], body: node.NodeStatusReport) -> node.HeartbeatAnswer:
     before = await store.NODES.get(tx, call.caller.actor_id)
     if before is None:
         raise errors.NotFound

@@ -4,6 +4,8 @@
 
 import asyncio
 import contextlib
+import datetime
+import errno
 import fcntl
 import os
 import re
@@ -25,6 +27,7 @@ TOPIC = "audit-heads"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _LOOK_MAX = 20_000
 _END_BYTES = 8192
+_FIX = "Make the folder of the heads writable, with free space. The heads are then written within a minute."
 
 
 class Signer:
@@ -36,6 +39,13 @@ class Signer:
         self._running = asyncio.Lock()
 
     async def sweep(self) -> None:
+        """Sign new heads. If they cannot be written now, for example on a full disk, the next sweep tries again."""
+        try:
+            await self.sign()
+        except (OSError, db.Unavailable) as error:
+            log.error("audit.heads_not_written", folder=str(self._folder), error=str(error), fix=_FIX)
+
+    async def sign(self) -> None:
         """Sign a new head for every chain that has new rows since its last head."""
         async with self._running:
             newest = await trail.newest(self._reader)
@@ -96,6 +106,21 @@ def last_line(folder: Path, name: str) -> bytes | None:
         return None
 
 
+def last_heads(folder: Path) -> list[chain.Head]:
+    """Return the last head of each chain. A chain with a damaged file is left out."""
+    return [head for head in _last_heads(folder, names(folder)).values() if head is not None]
+
+
+def set_aside(folder: Path, names: Sequence[str], now: datetime.datetime) -> Path:
+    """Move the heads of chains to another folder, as evidence. The chains then get a new file of heads."""
+    aside = folder / f"set-aside-{now:%Y%m%dT%H%M%SZ}"
+    aside.mkdir(mode=0o700, exist_ok=True)
+    _belongs_to_parent(aside)
+    for name in names:
+        path_of(folder, name).rename(aside / f"{name}.jsonl")
+    return aside
+
+
 def _end(file: BinaryIO) -> tuple[bytes | None, int]:
     """Return the last complete line and its end position. Heads are short, so only the end of the file is read."""
     size = file.seek(0, os.SEEK_END)
@@ -146,7 +171,9 @@ def _append_one(path: Path, key: Ed25519PrivateKey, tip: chain.Head) -> None:
         previous = chain.line_digest(line) if line else ""
         head = msgspec.structs.replace(tip, number=last.number + 1 if last else 1, previous=previous)
         file.seek(end)
-        file.write(msgspec.json.encode(chain.sign(key, head)) + b"\n")
+        signed = msgspec.json.encode(chain.sign(key, head)) + b"\n"
+        if file.write(signed) < len(signed):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         os.fsync(file.fileno())
 
 

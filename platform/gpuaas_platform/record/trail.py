@@ -49,6 +49,11 @@ async def newest(reader: db.Reader) -> int:
     return await _number(reader, 0, "SELECT max(cursor) FROM audit")
 
 
+async def newest_at(reader: db.Reader) -> int:
+    """Return the latest time of all rows, in microseconds; 0 without rows."""
+    return await _number(reader, 0, "SELECT max(occurred_at) FROM audit")
+
+
 async def all_chains(reader: db.Reader) -> list[str]:
     """Return the names of all chains. Reads one index entry per chain, so the length of chains does not matter."""
     chains: list[str] = []

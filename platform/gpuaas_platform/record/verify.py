@@ -13,13 +13,14 @@ from pathlib import Path
 import asyncpg
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from gpuaas_platform.kit import db, postgres, sqlite
+from gpuaas_platform.kit import clock, db, postgres, sqlite
 from gpuaas_platform.record import chain, heads
 
 BATCH = 5_000
 _CACHE_KIB = 65_536
 HEAD_DUE_S = 300
-"""A chain whose first row is older than this must have a head. The signer runs five times in this period."""
+"""If the platform still worked this long after a chain's first row, the chain has a head. The signer runs five times in
+this period."""
 
 _COPIED = ", ".join(chain.COPIED)
 Progress = Callable[[str, int], None]
@@ -49,17 +50,15 @@ class Evidence:
 
 
 async def verify(
-    source: "Source", evidence: Evidence, now: datetime.datetime, only: str = "", progress: Progress = lambda *_: None
+    source: "Source", evidence: Evidence, only: str = "", progress: Progress = lambda *_: None
 ) -> list[Verdict]:
     """Verify the chain `only`, or every chain that has rows or heads."""
     signed = {*heads.names(evidence.folder), *(head.chain for head in evidence.elsewhere)}
     known = [only] if only else sorted({*await source.chains(), *signed})
-    return [await _verify_one(source, evidence, now, name, progress) for name in known]
+    return [await _verify_one(source, evidence, name, progress) for name in known]
 
 
-async def _verify_one(
-    source: "Source", evidence: Evidence, now: datetime.datetime, name: str, progress: Progress
-) -> Verdict:
+async def _verify_one(source: "Source", evidence: Evidence, name: str, progress: Progress) -> Verdict:
     sound, findings = chain.check_file(name, heads.lines(evidence.folder, name), evidence.key)
     kept = [head for head in evidence.elsewhere if head.chain == name]
     findings += [finding for head in kept if (finding := chain.check_head(head, evidence.key)) is not None]
@@ -73,16 +72,21 @@ async def _verify_one(
                 break
     walk.end()
     findings += [walk.finding] if walk.finding else []
-    if not sound and not findings and await _is_due(source, name, now):
+    if not sound and not findings and await _is_due(source, evidence, name):
         message = "no signed head vouches for these rows; a running server signs one every minute"
         findings.append(chain.Finding("head missing", 1, message))
     ordered = tuple(sorted(findings, key=lambda finding: finding.position))
     return Verdict(name, walk.count, walk.position, walk.vouched, ordered)
 
 
-async def _is_due(source: "Source", name: str, now: datetime.datetime) -> bool:
-    first_at = await source.first_at(name)
-    return first_at is not None and now.timestamp() - first_at / 1_000_000 > HEAD_DUE_S
+async def _is_due(source: "Source", evidence: Evidence, name: str) -> bool:
+    """Return whether the chain must have a head: the platform wrote a row or a head long after the chain's first row.
+
+    The present time does not count: a server that was killed soon after the first row has signed nothing yet."""
+    first_at, newest_at = await source.first_at(name), await source.newest_at()
+    signed_at = max((head.time for head in heads.last_heads(evidence.folder)), default="")
+    times = [newest_at, clock.micros(datetime.datetime.fromisoformat(signed_at)) if signed_at else 0]
+    return first_at is not None and max(times) - first_at > HEAD_DUE_S * 1_000_000
 
 
 @contextlib.asynccontextmanager
@@ -98,7 +102,7 @@ async def open_source(data_dir: Path, database_url: str) -> "AsyncIterator[Sourc
     path = data_dir / "gpuaas.sqlite"
     if not path.exists():
         raise FileNotFoundError(f"there is no database at {path}")
-    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)) as embedded:
+    with sqlite.read_only(path) as embedded:
         embedded.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
         yield SqliteSource(embedded)
 
@@ -119,6 +123,11 @@ class SqliteSource:
         sql = "SELECT occurred_at FROM audit WHERE chain = ? ORDER BY position LIMIT 1"
         row = self._connection.execute(sql, (name,)).fetchone()
         return row[0] if row is not None and isinstance(row[0], int) else None
+
+    async def newest_at(self) -> int:
+        """Return the latest time of all rows, in microseconds; 0 without rows."""
+        newest_at = self._connection.execute("SELECT max(occurred_at) FROM audit").fetchone()[0]
+        return newest_at if isinstance(newest_at, int) else 0
 
     async def batches(self, name: str) -> AsyncGenerator[list[chain.Columns], None]:
         """Yield the rows of a chain in the order of their positions, with the columns of `chain.Row`."""
@@ -154,6 +163,10 @@ class PostgresSource:
         sql = "SELECT occurred_at FROM audit WHERE chain = $1 ORDER BY position LIMIT 1"
         first_at: int | None = await self._connection.fetchval(sql, name)
         return first_at
+
+    async def newest_at(self) -> int:
+        newest_at: int | None = await self._connection.fetchval("SELECT max(occurred_at) FROM audit")
+        return newest_at or 0
 
     async def batches(self, name: str) -> AsyncGenerator[list[chain.Columns], None]:
         sql = f"""SELECT cursor, position, previous_hash, hash, convert_to(document, 'UTF8'), {_COPIED}

@@ -35,6 +35,7 @@ from gpuaas_platform import server, tls
 from gpuaas_platform.artifacts import fetch as fetching
 from gpuaas_platform.artifacts import reconcile, service, store
 from gpuaas_platform.artifacts.blobs import Blobs
+from gpuaas_platform.certificates import Certificates
 from gpuaas_platform.edge import http
 from gpuaas_platform.identity import store as identity_store
 from gpuaas_platform.kit import clock
@@ -369,7 +370,7 @@ async def test_a_server_must_prove_the_name_it_was_asked_by_though_its_address_i
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     authority = tls.load_authority(tmp_path, clock.utc_now())
-    shows = tls.server_context(authority, tmp_path, "files.test", clock.utc_now())
+    shows = Certificates(authority, clock.utc_now).context("files.test")
     monkeypatch.setattr(fetching, "_trusted_authorities", lambda: ssl.create_default_context(cadata=authority.pem))
     monkeypatch.setattr(fetching, "_address", _on_this_machine)
     signer = await trusted(world)
@@ -386,7 +387,7 @@ async def test_an_encrypted_source_that_redirects_to_a_listed_address_without_en
     world: World, source: LoopbackSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     authority = tls.load_authority(tmp_path, clock.utc_now())
-    shows = tls.server_context(authority, tmp_path, "files.test", clock.utc_now())
+    shows = Certificates(authority, clock.utc_now).context("files.test")
     monkeypatch.setattr(fetching, "_trusted_authorities", lambda: ssl.create_default_context(cadata=authority.pem))
     monkeypatch.setattr(fetching, "_address", _on_this_machine)
     source.replies[PATH] = sends(CONTENT)

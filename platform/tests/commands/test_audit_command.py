@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import io
+import resource
 import sys
 import threading
 from collections.abc import Awaitable, Callable
@@ -13,11 +14,13 @@ from unittest import mock
 
 import msgspec
 import pytest
+import structlog
 from gpuaas_platform import main, server
 from gpuaas_platform.call import Owner, Site, system_origin
 from gpuaas_platform.kit import db
 from gpuaas_platform.kit.settings import Settings
-from gpuaas_platform.record import chain, heads, service, trail
+from gpuaas_platform.record import chain, heads, service, trail, verify
+from platform_world import FakeClock
 
 ORG = "org_acme"
 ROWS = 12
@@ -149,11 +152,46 @@ async def test_heads_kept_elsewhere_show_what_the_platforms_own_heads_no_longer_
     assert (result.returncode, "truncated at position 5:" in result.stdout) == (1, True)
 
 
-async def test_a_chain_without_any_head_is_not_sound_once_a_head_was_due(site: Site) -> None:
-    await _fill(site)
-    heads.path_of(heads.folder_in(site.settings.data_dir), ORG).unlink()
-    result = await _audit(site.settings, "verify")
+@pytest.mark.parametrize("life", ["a row", "a head of another chain"])
+async def test_a_chain_without_any_head_is_not_sound_if_the_platform_worked_long_after_its_first_row(
+    site: Site, clock: FakeClock, life: str
+) -> None:
+    await _add(site, ROWS)
+    await _add(site, 1, org_id="")
+    clock.forward(verify.HEAD_DUE_S + 1)
+    if life == "a row":
+        await _add(site, 1, org_id="")
+    else:
+        await server.heads_signer(site).sweep()
+        heads.path_of(heads.folder_in(site.settings.data_dir), ORG).unlink()
+    result = await _audit(site.settings, "verify", "--org", ORG)
     assert (result.returncode, "head missing at position 1" in result.stdout) == (1, True)
+
+
+async def test_a_chain_whose_server_was_killed_before_the_first_head_is_sound_at_any_later_time(site: Site) -> None:
+    """The rows are of the clock of the test, which is months behind the clock of the command."""
+    await _add(site, ROWS)
+    result = await _audit(site.settings, "verify")
+    assert (result.returncode, f"{ROWS} rows not signed yet" in result.stdout) == (0, True)
+
+
+async def test_heads_that_cannot_be_written_are_reported_in_one_line_and_written_later(site: Site) -> None:
+    """The limit on the size of files acts as a full disk does."""
+    signer, folder = server.heads_signer(site), heads.folder_in(site.settings.data_dir)
+    await _add(site, ROWS)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with structlog.testing.capture_logs() as lines:
+            await signer.sweep()
+        assert (await _audit(site.settings, "head")).returncode == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [line["event"] for line in lines] == ["audit.heads_not_written"]
+    assert "exc_info" not in lines[0]
+    await signer.sweep()
+    signed, findings = chain.check_file(ORG, heads.lines(folder, ORG), site.keys.audit.public_key())
+    assert ([head.position for head in signed], findings) == ([ROWS], [])
 
 
 async def test_input_that_cannot_be_read_is_never_reported_as_sound(site: Site, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gpuaas_platform import tls
+from gpuaas_platform.certificates import Certificates
 from gpuaas_platform.custody import key_files
 from gpuaas_platform.kit import clock, keys, migrate
 
@@ -63,9 +64,7 @@ def test_the_first_key_of_custody_is_complete_when_two_processes_write_it_at_onc
 def test_each_of_two_listeners_shows_a_certificate_of_its_own(tmp_path: Path) -> None:
     authority = tls.load_authority(tmp_path, clock.utc_now())
     before = sorted(os.listdir(tmp_path))
-    shown = {
-        host: tls.server_context(authority, tmp_path, host, clock.utc_now()) for host in ("one.test", "other.test")
-    }
+    shown = {host: Certificates(authority, clock.utc_now).context(host) for host in ("one.test", "other.test")}
     for host, context in shown.items():
         _shake_hands(ssl.create_default_context(cadata=authority.pem), context, host)
     assert sorted(os.listdir(tmp_path)) == before

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import pty
 import re
 import signal
 import socket
@@ -28,6 +29,7 @@ class Started:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = log
+        self.password_file = data / "first-admin-password"
         store = ["--data", str(data), *(["--database", database_url] if database_url else [])]
         with log.open("wb") as file:
             self.process = subprocess.Popen(
@@ -40,6 +42,9 @@ class Started:
             assert time.monotonic() < deadline, self.log.read_text()
             assert self.process.poll() is None, self.log.read_text()
             time.sleep(0.02)
+
+    def password(self) -> str:
+        return self.password_file.read_text().strip()
 
     def interrupt(self) -> int:
         os.kill(self.process.pid, signal.SIGINT)
@@ -59,18 +64,33 @@ def test_a_first_start_prints_the_address_and_how_to_sign_in(started: Started) -
     output = started.log.read_text()
     assert f"at {started.url}" in output
     assert f"gpuaas login --server {started.url} --name admin" in output
-    password = re.search(r"^  (gpuaas_admin_\w+)$", output, re.MULTILINE)
-    assert password
-    answer = httpx.post(f"{started.url}{identity.LOGIN.path}", json={"name": "admin", "password": password[1]})
+    assert f"  {started.password_file}\n" in output
+    answer = httpx.post(f"{started.url}{identity.LOGIN.path}", json={"name": "admin", "password": started.password()})
     assert answer.status_code == 200
+    assert not started.password_file.exists()
     assert "Traceback" not in output
+
+
+def test_a_first_start_in_a_terminal_shows_the_password_and_stores_it_nowhere(tmp_path: Path) -> None:
+    data, (terminal, theirs) = tmp_path / "cloud", pty.openpty()
+    command = [*COMMAND, "server", "--data", str(data), "--listen", f"127.0.0.1:{free_port()}"]
+    process = subprocess.Popen(command, stderr=theirs)
+    shown = b""
+    try:
+        while b"Ctrl-C" not in shown:
+            shown += os.read(terminal, 4096)
+    finally:
+        process.kill()
+        process.wait(60)
+        os.close(theirs)
+        os.close(terminal)
+    assert re.search(rb"^  gpuaas_admin_\w+\r$", shown, re.MULTILINE)
+    assert not (data / "first-admin-password").exists()
 
 
 def test_ctrl_c_ends_long_polls_and_exits_with_0(started: Started) -> None:
     started.wait_until_ready()
-    password = re.search(r"gpuaas_admin_\w+", started.log.read_text())
-    assert password
-    assert asyncio.run(_interrupt_while_waiting(started, password[0])) == 0
+    assert asyncio.run(_interrupt_while_waiting(started, started.password())) == 0
     assert "Traceback" not in started.log.read_text()
 
 
@@ -93,8 +113,7 @@ def test_a_second_start_keeps_everything_and_shows_no_password(
     started: Started, tmp_path: Path, database_url: str
 ) -> None:
     started.wait_until_ready()
-    password = re.search(r"gpuaas_admin_\w+", started.log.read_text())
-    assert password
+    password = started.password()
     assert started.interrupt() == 0
     again = Started(tmp_path / "cloud", database_url, tmp_path / "second.log")
     try:
@@ -102,7 +121,7 @@ def test_a_second_start_keeps_everything_and_shows_no_password(
         output = again.log.read_text()
         assert "gpuaas_admin_" not in output
         assert f'"url":"{again.url}"' in output
-        answer = httpx.post(f"{again.url}{identity.LOGIN.path}", json={"name": "admin", "password": password[0]})
+        answer = httpx.post(f"{again.url}{identity.LOGIN.path}", json={"name": "admin", "password": password})
         assert answer.status_code == 200
     finally:
         again.process.kill()

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import hashlib
 import io
+import json
 import zipfile
 from typing import Any
 
@@ -19,6 +20,7 @@ from platform_world import Node, World
 from server_process import until
 
 DEADLINE_S = 20
+STATUS = {"agent_version": "1", "boot_id": "b", "facts": {"hostname": "n1", "cpus": 4, "memory_mb": 1000}}
 UPGRADE_REASON = "the fix for slow heartbeats"
 
 
@@ -182,6 +184,37 @@ async def test_the_wait_of_a_busy_node_is_over_when_its_task_has_ended(world: Wo
         assert await waiting is None
         assert await handed_out(world, n1, busy_with=first, wait_s=30) is None
     assert await handed_out(world, n1) == (second, False)
+
+
+async def test_a_heartbeat_that_waits_is_recorded_at_once_and_answered_with_the_next_task(world: World) -> None:
+    n1 = await world.node("n1")
+    world.clock.forward(3)
+    async with asyncio.timeout(DEADLINE_S):
+        waiting = asyncio.create_task(world.call(node.STATUS, STATUS, query={"wait_s": 30}, token=n1.token))
+        await until(lambda: world.site.hub.waiting == 1)
+        seen = await world.call(capacity.NODE_GET, node_id=n1.node_id)
+        assert seen.last_seen_at == world.clock()
+        task_id = await queued(world, n1.node_id, "host.facts")
+        answer = await waiting
+    assert answer.task is not None
+    assert json.loads(answer.task.payload)["task_id"] == task_id
+    assert (answer.is_urgent, answer.heartbeat_interval_s) == (False, world.site.settings.heartbeat_interval_s)
+
+
+async def test_a_heartbeat_that_does_not_wait_gets_no_task(world: World) -> None:
+    n1 = await world.node("n1")
+    await queued(world, n1.node_id, "host.facts")
+    assert (await world.call(node.STATUS, STATUS, token=n1.token)).task is None
+
+
+async def test_a_heartbeat_of_a_busy_node_waits_for_urgent_tasks_only(world: World) -> None:
+    n1 = await world.node("n1")
+    running, _ = [await queued(world, n1.node_id, "host.facts") for _ in range(2)]
+    urgent = await queued(world, n1.node_id, "ssh.trust", n1.node_id)
+    query = {"wait_s": 30, "busy_with": running}
+    answer = await world.call(node.STATUS, STATUS, query=query, token=n1.token)
+    assert answer.task is not None
+    assert (json.loads(answer.task.payload)["task_id"], answer.is_urgent) == (urgent, True)
 
 
 def test_agents_have_a_handler_for_every_urgent_task() -> None:

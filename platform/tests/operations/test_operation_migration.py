@@ -123,6 +123,6 @@ async def _audit_findings(world: World, settings: Settings) -> list[str]:
     await server.heads_signer(world.site).sweep()
     evidence = verify.Evidence(heads.folder_in(settings.data_dir), world.site.keys.audit.public_key())
     async with verify.open_source(settings.data_dir, settings.database_url) as source:
-        verdicts = await verify.verify(source, evidence, world.clock())
+        verdicts = await verify.verify(source, evidence)
     assert len(verdicts) == 2
     return [finding.message for verdict in verdicts for finding in verdict.findings]

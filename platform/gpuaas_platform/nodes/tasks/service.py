@@ -86,7 +86,23 @@ async def wait_for_end(call: Call[NodeTaskPath, TaskWaitQuery], _: NoBody) -> No
 
 
 async def wait_for_next(call: Call[Path, TaskQuery], _: NoBody) -> node.NextTask:
-    """Return the calling node's next task. For a busy agent, wait only for urgent tasks and the end of its own task."""
+    """Return the calling node's next task, for agents that send heartbeats separately."""
+    row = await _next(call)
+    if row is None:
+        return node.NextTask(task=None)
+    return node.NextTask(task=_signed(row), is_urgent=bool(row["is_urgent"]))
+
+
+async def add_next(call: Call[Path, TaskQuery], answer: node.HeartbeatAnswer) -> node.HeartbeatAnswer:
+    """Add the calling node's next task to the answer to its heartbeat, if the heartbeat waits for one."""
+    row = await _next(call) if call.query.wait_s else None
+    if row is None:
+        return answer
+    return msgspec.structs.replace(answer, task=_signed(row), is_urgent=bool(row["is_urgent"]))
+
+
+async def _next(call: Call[Path, TaskQuery]) -> db.Row | None:
+    """Wait for the calling node's next task. For a busy agent, wait only for urgent tasks and the end of its own."""
     node_id, busy_with, reader = call.caller.actor_id, call.query.busy_with, call.site.database.reader
 
     async def look() -> tuple[db.Row | None, bool]:
@@ -99,10 +115,11 @@ async def wait_for_next(call: Call[Path, TaskQuery], _: NoBody) -> node.NextTask
         return None, task is None or (task.node_id, task.state) != (node_id, "queued")
 
     row, _is_due = await call.site.hub.poll(_queue_topic(node_id), call.query.wait_s, look, lambda seen: seen[1])
-    if row is None:
-        return node.NextTask(task=None)
-    signed = node.SignedTask(payload=row["payload"], signature=row["signature"])
-    return node.NextTask(task=signed, is_urgent=bool(row["is_urgent"]))
+    return row
+
+
+def _signed(row: db.Row) -> node.SignedTask:
+    return node.SignedTask(payload=row["payload"], signature=row["signature"])
 
 
 async def take_result(tx: db.Tx, call: Call[TaskPath], body: TaskResult) -> node.TaskReceipt:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuaas_agent import config, ed25519, identity, journal, poll, rules, tasks, wire
+from gpuaas_agent import config, ed25519, identity, journal, report, rules, tasks, wire
 from gpuaas_agent.handlers import artifact
 from gpuaas_agent.host import claims
 from gpuaas_agent.testing import platform as testing_platform
@@ -28,7 +28,7 @@ FETCH = {
 
 
 class Node:
-    """An agent's poller with its two threads, a handler that downloads and one that counts."""
+    """An agent's three threads, a handler that downloads and one that counts."""
 
     def __init__(self, directory: Path, platform: testing_platform.Platform) -> None:
         self.platform, self.stop, state = platform, threading.Event(), directory / "state"
@@ -39,14 +39,15 @@ class Node:
         server = wire.Server(platform.url, None)
         self.node_id = identity.enrol(server, settings, state, dict, self.stop)
         client = identity.NodeClient(server, self.node_id, state / "key.pem")
-        self.counted = 0
+        self.counted, self.waiting, self.go_on = 0, threading.Event(), threading.Event()
         handlers = {
             "artifact.fetch": rules.Handler(dict.fromkeys(FETCH, bool), lambda params: artifact.fetch(params, client)),
             "test.count": rules.Handler({}, self._count),
+            "test.wait": rules.Handler({}, self._wait),
         }
         self.worker = tasks.Worker(client, journal.Journal(state / "tasks"), state / "task.pem", handlers, self.stop)
-        poller = poll.Poller(self.worker)
-        for loop in (poller.run, poller.work):
+        reporter = report.Reporter(self.worker)
+        for loop in (reporter.run, reporter.urgent.run, reporter.ordinary.run):
             threading.Thread(target=loop, daemon=True).start()
 
     def deliver(
@@ -58,6 +59,11 @@ class Node:
     def done(self) -> list[str]:
         return [task_id for task_id, _ in self.platform.results]
 
+    def _wait(self, _params: dict[str, Any]) -> dict[str, Any]:
+        self.waiting.set()
+        self.go_on.wait()
+        return {}
+
     def _count(self, _params: dict[str, Any]) -> dict[str, Any]:
         self.counted += 1
         return {}
@@ -67,6 +73,7 @@ class Node:
 def platform(tmp_path: Path) -> Iterator[testing_platform.Platform]:
     started = testing_platform.Platform(tmp_path)
     started.artifacts["plc_1"] = CONTENT
+    started.heartbeat_interval_s = 0.3
     started.start()
     yield started
     started.stop()
@@ -103,6 +110,7 @@ def node(
     platform.until(lambda: bool(platform.seen("GET", "/artifact-content/")))
     yield made
     made.stop.set()
+    made.go_on.set()
     let_through.set()
     assert made.worker.running.wait_until_none(testing_platform.CALL_TIMEOUT_S)
 
@@ -124,7 +132,7 @@ def test_the_next_ordinary_task_starts_after_the_long_one(
     platform: testing_platform.Platform, node: Node, let_through: threading.Event
 ) -> None:
     node.deliver("task_next", "test.count")
-    platform.until(lambda: bool(platform.seen("GET", "busy_with=task_long")))
+    platform.until(lambda: bool(platform.seen("PUT", "busy_with=task_long")))
     node.deliver("task_urgent", "test.count", is_urgent=True)
     platform.until(lambda: bool(node.done()))
     let_through.set()
@@ -136,3 +144,22 @@ def test_an_agent_that_stops_waits_for_every_handler_that_runs(node: Node, let_t
     assert not node.worker.running.wait_until_none(0)
     let_through.set()
     assert node.worker.running.wait_until_none(testing_platform.CALL_TIMEOUT_S)
+
+
+def test_an_agent_reports_and_waits_on_one_connection(platform: testing_platform.Platform, node: Node) -> None:
+    """The second connection is the download, which has its own."""
+    platform.until(lambda: len(platform.seen("PUT", "wait_s=")) > 2)
+    assert not platform.seen("GET", "/tasks")
+    assert platform.connections_made == 3, "enrolment by the test, reports, the download"
+
+
+def test_reports_go_on_without_asking_for_tasks_while_an_urgent_task_runs(
+    platform: testing_platform.Platform, node: Node
+) -> None:
+    node.deliver("task_urgent", "test.wait", is_urgent=True)
+    assert node.waiting.wait(testing_platform.CALL_TIMEOUT_S)
+    before = len(platform.seen("PUT", "/status"))
+    platform.until(lambda: len(platform.seen("PUT", "/status")) > before + 2)
+    assert not any("wait_s" in request.path for request in platform.seen("PUT", "/status")[before + 1 :])
+    node.go_on.set()
+    platform.until(lambda: "task_urgent" in node.done())
