@@ -40,7 +40,9 @@ def prepare() -> None:
 
 def put_authority(ca_public_keys: list[str]) -> bool:
     """Accept certificates that one of these keys has signed. Return whether others were accepted before."""
-    return files.put(paths.USER_CA, "".join(key + "\n" for key in ca_public_keys).encode(), 0o644)
+    content, before = "".join(key + "\n" for key in ca_public_keys).encode(), files.read(paths.USER_CA)
+    files.put(paths.USER_CA, content, 0o644)
+    return before not in (None, content)
 
 
 def revoke(serials: set[int]) -> None:
