@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from gpuaas_agent import signer
 from gpuaas_sdk.testing import free_port
 
 TESTS = Path(__file__).parent
@@ -76,8 +77,16 @@ def interrupts_arrive() -> None:
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("server")) as running:
+def release_key(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The private key that signs releases of the agent; the server has its public key."""
+    path = tmp_path_factory.mktemp("offline") / "release.key"
+    signer.create_key(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory, release_key: Path) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("server"), "--agent-release-key", f"{release_key}.pub") as running:
         yield running
 
 

@@ -39,9 +39,9 @@ SUBCOMMANDS = {
     ],
     "node": [
         *("token", "list", "get", "inspect", "health", "set", "cordon", "uncordon", "drain", "retire"),
-        *("task list", "task describe"),
+        *("sanitise", "mark-sanitised", "task list", "task describe"),
     ],
-    "agent": ["register", "list", "upgrade"],
+    "agent": ["register", "approve", "list", "upgrade"],
     "allocation": ["request", "list", "people", "release", "force-release"],
     "credential": ["create", "list", "rotate", "revoke"],
     "ssh-key": ["add", "list", "delete"],
@@ -53,7 +53,7 @@ SUBCOMMANDS = {
     "app": ["register", "show", "publish", "deprecate", "withdraw", "entitle"],
 }
 SINGLE = [
-    *("up", "down", "get", "triage", "access", "whoami", "can-i", "login", "logout", "ssh"),
+    *("up", "down", "get", "triage", "access", "whoami", "can-i", "login", "logout", "ssh", "doctor"),
     *("explain", "schema", "events", "password", "break-glass"),
     *("deploy", "stop", "start", "restart", "upgrade", "rollback", "decommission"),
 ]

@@ -43,7 +43,9 @@ PermissionKey = Annotated[
 Digest = Annotated[
     str,
     msgspec.Meta(
-        pattern=r"^sha256:[0-9a-f]{64}(?!\n)$", description="A digest is `sha256:` and 64 hexadecimal digits."
+        max_length=71,
+        pattern=r"^sha256:[0-9a-f]{64}(?!\n)$",
+        description="A digest is `sha256:` and 64 hexadecimal digits.",
     ),
 ]
 Reason = Annotated[str, msgspec.Meta(min_length=1, max_length=500, description="A reason has 1 to 500 characters.")]
@@ -220,9 +222,9 @@ class SetEntitlement(Request):
 
     enabled: bool
     """False: no new deploys and upgrades; existing instances can still be managed."""
-    versions: list[VersionPattern] = []
+    versions: Annotated[list[VersionPattern], msgspec.Meta(max_length=100)] = []
     """Versions that may be deployed; empty: all."""
-    channels: list[Label] = []
+    channels: Annotated[list[Label], msgspec.Meta(max_length=100)] = []
     """Channels whose versions may be deployed; empty: all."""
     instances_max: Count | None = None
     """Largest number of instances of the app in the project; none: no limit here."""

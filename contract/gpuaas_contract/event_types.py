@@ -14,6 +14,7 @@ from gpuaas_contract.lifecycles import (
     MemberStatus,
     NodeAdminState,
     NodeStatus,
+    NodeTenancy,
     OperationStatus,
     PlacementState,
     StepState,
@@ -176,12 +177,13 @@ class AllocationChanged(Wire):
 
 
 class NodeChanged(Wire):
-    """A node was lost, came back, or was changed by operators."""
+    """A node was lost, came back, was changed by operators, or was sanitised."""
 
     node_id: str
     name: str
     status: NodeStatus
     admin_state: NodeAdminState
+    tenancy: NodeTenancy
     sku: str
     region: str
     reason: str = ""
@@ -400,7 +402,7 @@ class PlatformRestored(Wire):
     sessions: int
     """Sessions of people, service accounts and nodes that were ended."""
     nodes_cordoned: int
-    """Nodes without an allocation, which an operator has to check and uncordon."""
+    """Nodes without an allocation, which an operator has to check and uncordon, and which are then sanitised."""
 
 
 _CATALOGUE = (
@@ -442,7 +444,7 @@ _CATALOGUE = (
     ),
     EventType(
         "capacity.node.changed",
-        "a node was lost, came back, or was changed by operators",
+        "a node was lost, came back, was sanitised, or was changed by operators",
         NodeChanged,
         levels=("platform",),
     ),

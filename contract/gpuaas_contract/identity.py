@@ -6,7 +6,7 @@ import msgspec
 
 from gpuaas_contract import errors
 from gpuaas_contract.paths import API, ORG, PROJECT, SERVICE_ACCOUNT, SERVICE_ACCOUNT_KEY
-from gpuaas_contract.wire import Name, NoBody, PageQuery, Request, Timestamp, Wire
+from gpuaas_contract.wire import Name, NoBody, PageQuery, Request, Secret, Timestamp, Wire
 
 
 class Org(Wire):
@@ -71,7 +71,7 @@ class Login(Request):
     """Signs a person in."""
 
     name: str
-    password: str
+    password: Secret
 
 
 class Token(Wire):
@@ -86,7 +86,7 @@ class ServiceAccountLogin(Request):
     """Signs a program in with a key of its service account."""
 
     key_id: str
-    client_secret: str
+    client_secret: Secret
 
 
 class CreateOrg(Request):

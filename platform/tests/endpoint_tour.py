@@ -6,6 +6,7 @@ from typing import Any
 
 import artifact_world
 import httpx
+import signed_releases
 from authorisation_matrix import AGENT
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gpuaas_contract import (
@@ -39,7 +40,10 @@ from gpuaas_sdk.sealed import Recipient
 from platform_world import MANIFEST, PASSWORD, World, ssh_private_key, ssh_public_key
 from scripted_controller import CLUSTERED, Cluster, Controller, publish_version, take_exit
 
-NOT_DRIVEN = {"auth.oidc.exchange": "needs an identity provider; test_identity_oidc drives it"}
+NOT_DRIVEN = {
+    "auth.oidc.exchange": "needs an identity provider; test_identity_oidc drives it",
+    "capacity.node.sanitise": "needs a provisioner; test_sanitise drives it",
+}
 ACTIONS = {"auth.login": "auth.token.issue", "auth.service_account_token": "auth.token.issue"}
 """Where the row is called by what happened rather than by the endpoint."""
 TOLD_TWICE = {
@@ -102,7 +106,7 @@ async def _nodes(world: World) -> None:
     facts = {"hostname": "veteran", "cpus": 4, "memory_mb": 1000, "addresses": ["127.0.0.1"]}
     status = {"agent_version": "1", "boot_id": "b1", "facts": facts}
     await world.call(node.STATUS, status, token=veteran.token)
-    release = await world.call(agents.AGENT_RELEASE_REGISTER, {"version": "2", "content": AGENT})
+    release = await signed_releases.approved(world, AGENT)
     upgrade = {"sha256": release.sha256, "reason": "the new one is quieter"}
     await world.call(agents.NODE_UPGRADE_AGENT, upgrade, node_id=veteran.node_id)
     await world.call(agents.NODE_INSPECT, {"type": "host.health"}, node_id=veteran.node_id)
@@ -112,6 +116,7 @@ async def _nodes(world: World) -> None:
         capacity.NODE_CORDON,
         capacity.NODE_UNCORDON,
         capacity.NODE_DRAIN,
+        capacity.NODE_MARK_SANITISED,
         capacity.NODE_RETIRE,
     )
     for endpoint in changes:

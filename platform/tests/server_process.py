@@ -42,9 +42,13 @@ APP: dict[str, Any] = {
 class ServerProcess:
     """Use it as a context manager; it is killed at the end."""
 
-    def __init__(self, data: Path, database_url: str = "", *, options: Sequence[str] = ()) -> None:
-        """`options` are more of the command `server`; further addresses to listen on among them."""
+    def __init__(
+        self, data: Path, database_url: str = "", *, options: Sequence[str] = (), descriptors_max: int = 0
+    ) -> None:
+        """`options` are more of the command `server`; further addresses to listen on among them. `descriptors_max` is
+        the hard limit of its open files; 0: the limit of the test."""
         self._options = options
+        self._limited = ["prlimit", f"--nofile={descriptors_max}:{descriptors_max}"] if descriptors_max else []
         self._store = ["--data", str(data), *(["--database", database_url] if database_url else [])]
         self._log = data.with_name(f"{data.name}-server.log")
         self.port = free_port()
@@ -58,6 +62,14 @@ class ServerProcess:
     def __exit__(self, *_: object) -> None:
         self.kill()
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def log_text(self) -> str:
+        return self._log.read_text()
+
     def admin_password(self) -> str:
         command = [*_PLATFORM, "admin", *self._store]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
@@ -65,7 +77,7 @@ class ServerProcess:
     def start(self) -> None:
         with self._log.open("ab") as log:
             command = [*_PLATFORM, "server", *self._store, "--listen", f"127.0.0.1:{self.port}", *self._options]
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+            self._process = subprocess.Popen([*self._limited, *command], stdout=log, stderr=log)
         deadline = time.monotonic() + _START_S_MAX
         while not self._is_ready():
             if time.monotonic() > deadline or self._process.poll() is not None:

@@ -82,14 +82,13 @@ gpuaas service-account revoke-key slurm-controller key_01k9z0c5p3v2m8q7r6t5w4x3y
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 from gpuaas_contract import bindings, identity, permissions, sessions, users
 from gpuaas_contract.identity import KEY_GRACE_MAX_S, ServiceAccount, ServiceAccountKey
 
-from gpuaas_cli import failures, output
+from gpuaas_cli import failures, output, terminal
 from gpuaas_cli.client import home
 from gpuaas_cli.input import ask, values
 from gpuaas_cli.output import table
@@ -108,7 +107,15 @@ def _use(call: Call, chosen: identity.Project) -> None:
 
 def _password(call: Call) -> str:
     name = call["name"] or call["user_id"]
-    return ask.new_password(call.flags, name, f"gpuaas {call.words} {name}")
+    option = " --password" if call["with_password"] else ""
+    return ask.new_password(call.flags, name, f"gpuaas {call.words} {name}{option}")
+
+
+def _show_password(call: Call, made: users.User) -> None:
+    """Report that no password was set; a script may have given one on stdin, which is not read without --password."""
+    if not made.has_password and not call.dry_run:
+        output.talk("No password was set: stdin is read only with --password. They cannot sign in with a password.")
+        output.talk(f"  to set one: gpuaas user set-password {made.name} < FILE")
 
 
 def _changed(call: Call, _: object) -> None:
@@ -126,10 +133,17 @@ def _check_role(call: Call) -> None:
 
 
 def _check_file(call: Call) -> None:
-    """Refuse an existing key file before a key is created: it may contain a key in use."""
+    """Refuse a file that cannot be written before a key is created. An existing one may contain a key in use."""
     file = call["key_file"]
-    if file not in ("", "-") and Path(file).exists():
+    if file in ("", "-"):
+        return
+    if Path(file).exists():
         raise failures.Failure(f"{file} exists; it may hold a key in use", fix="Name another file.", code="exists")
+    folder = Path(file).absolute().parent
+    if not folder.is_dir():
+        raise failures.usage(f"The folder of {file} does not exist; no key was made", f"mkdir -p {folder}")
+    if not os.access(folder, os.W_OK):
+        raise failures.usage(f"The folder of {file} is not writable for you; no key was made", "Name another file.")
 
 
 async def _create_account(call: Call) -> tuple[ServiceAccount, ServiceAccountKey | None]:
@@ -146,7 +160,7 @@ def _keep(call: Call, key: ServiceAccountKey) -> None:
     file = call["key_file"]
     content = json.dumps({"key_id": key.key_id, "client_secret": key.client_secret}) + "\n"
     if file == "-":
-        sys.stdout.write(content)
+        terminal.out(content, end="")
         return
     home.write_private(Path(file).absolute(), content.encode())
     output.talk(f"Key {key.key_id} is in {file}; the platform keeps no copy of its secret.")
@@ -182,6 +196,7 @@ COMMANDS = {
         fields={"password": asked(lambda call: _password(call) if call["with_password"] else "")},
         extra={"with_password": SWITCH},
         next="gpuaas binding grant {name} ROLE",
+        then=_show_password,
     ),
     "user list": users.USER_LIST,
     "user disable": users.USER_DISABLE,

@@ -8,7 +8,7 @@ import msgspec
 from gpuaas_contract import capacity, catalog, identity, instances
 from gpuaas_contract.errors import Conflict, CredentialsInvalid, NotFound
 
-from gpuaas_cli import failures, kinds, output
+from gpuaas_cli import failures, kinds, output, terminal
 from gpuaas_cli.client import home, machine
 from gpuaas_cli.client.session import Session
 from gpuaas_cli.local import plan, report
@@ -145,8 +145,8 @@ class LocalApp:
         allocations = await self.session.every(capacity.ALLOCATION_LIST)
         node = {item.allocation_id: item.node_name for item in allocations}[command.allocation_id]
         user = f" as {command.user}" if command.user else ""
-        lines = [f"│ {line}" for line in output.clean(shown.rstrip("\n")).splitlines()]
-        print("\n".join([f"┌ {node}{user}: {command.line}", *lines, "└"]), flush=True)
+        lines = [f"│ {line}" for line in shown.splitlines()]
+        terminal.out("\n".join([f"┌ {node}{user}: {output.flat(command.line)}", *lines, "└"]))
         report.note(f"Your cloud is up ({report.took(self.request.asked_s)}). Next:")
         members = await kinds.members(self.session, name)
         report.commands(*plan.next_commands(self.request, self.manifest, members, allocations))

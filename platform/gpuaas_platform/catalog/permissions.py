@@ -41,7 +41,7 @@ async def can_i(call: Call, body: CanI) -> CanIAnswer:
         raise errors.ValidationFailed(
             f"There is no permission {body.permission}.",
             details={"field": "permission"},
-            fix="GET /api/v1/me shows your roles; for a permission of an app, name the project too.",
+            fix="docs/reference/permissions.md lists them; for a permission of an app, name the project too.",
         )
     roles = await holders(reader, body.permission, body.project_id, app_slug=body.app)
     return await policy.can_i(reader, call, body, roles)

@@ -86,7 +86,8 @@ def check_inputs(manifest: Manifest, topology: str, inputs: Mapping[str, object]
     if topology not in manifest.topologies:
         problem = words.unknown("topology", topology, manifest.topologies)
         raise errors.ValidationFailed(f"{manifest.display_name}: {problem}.", details={"field": "topology"})
-    _check_fit("The inputs do not fit the deploy form", manifest.deploy_form, inputs)
+    fix = f"gpuaas app show {manifest.slug} {manifest.version} shows the form; --set NAME=VALUE gives an input"
+    _check_fit("The inputs do not fit the deploy form", manifest.deploy_form, inputs, fix)
 
 
 def action_of(manifest: Manifest, name: str) -> ActionSpec:
@@ -124,7 +125,7 @@ def check_counts(manifest: Manifest, counts: dict[str, int]) -> None:
             )
 
 
-def _check_fit(sentence: str, schema: dict[str, object], inputs: Mapping[str, object]) -> None:
+def _check_fit(sentence: str, schema: dict[str, object], inputs: Mapping[str, object], fix: str = "") -> None:
     if len(msgspec.json.encode(inputs)) > INPUTS_MAX_BYTES:
         raise errors.ValidationFailed(
             f"The inputs have at most {INPUTS_MAX_BYTES // 1024} KiB.", details={"field": "inputs"}
@@ -132,4 +133,4 @@ def _check_fit(sentence: str, schema: dict[str, object], inputs: Mapping[str, ob
     misfits = schemas.misfits(schema, inputs)
     if misfits:
         problems = "; ".join(f"{field}: {message}" for field, message in misfits.items())
-        raise errors.ValidationFailed(f"{sentence}: {problems}", details={"fields": misfits})
+        raise errors.ValidationFailed(f"{sentence}: {problems}", details={"fields": misfits}, fix=fix)

@@ -93,6 +93,11 @@ async def check_exists(reader: db.Reader, project_id: str) -> None:
         raise errors.NotFound
 
 
+async def project_ids(reader: db.Reader, org_id: str) -> list[str]:
+    """Return the ids of all projects of an organisation."""
+    return await store.PROJECTS.keys(reader, "org_id = $1", org_id)
+
+
 async def find_project(reader: db.Reader, call: Call, id_or_name: str) -> Project | None:
     """Return the project with this id, or the one with this name that the caller can see."""
     project = await store.PROJECTS.get(reader, id_or_name)

@@ -71,8 +71,14 @@ class NewerDatabase(Exception):
 
 async def check_not_newer(sqlite_path: Path, database_url: str) -> None:
     """Raise `NewerDatabase` if the database has migrations that this release does not have. Changes nothing."""
+    await not_applied(sqlite_path, database_url)
+
+
+async def not_applied(sqlite_path: Path, database_url: str) -> list[int]:
+    """Return the migrations that the next start applies. Changes nothing; raises `NewerDatabase`."""
     applied = await _applied_postgres(database_url) if database_url else _applied_sqlite(sqlite_path)
     _check_known(applied)
+    return [number for number, _ in files("sqlite") if number not in applied]
 
 
 def migrate_sqlite(path: Path) -> None:

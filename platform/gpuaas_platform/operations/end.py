@@ -15,7 +15,6 @@ from gpuaas_platform.instances import service as instances
 from gpuaas_platform.kit import db, structs
 from gpuaas_platform.operations import limits, members, read, state
 
-_RESULT_MAX_BYTES = 262_144
 _JOINING = frozenset({"provisioning", "joining"})
 """Statuses in which the controller had started to add the member, so its failure counts for the role's breaker."""
 
@@ -25,7 +24,6 @@ async def complete(tx: db.Tx, call: Call[OperationPath], body: runtime.CompleteO
     if operation.status in lifecycles.ENDED_OPERATION and operation.epoch == body.epoch:
         return operation
     request_rules.check_holder(operation, body.epoch, call.caller.actor_id)
-    limits.check_size(body.result, _RESULT_MAX_BYTES, "result")
     if operation.kind == "preview" and body.preview is None and operation.status != "cancelling":
         raise errors.ValidationFailed("A preview ends with what was seen.", details={"field": "preview"})
     answered = replace(operation, result=body.result, preview=body.preview)

@@ -12,7 +12,7 @@ from gpuaas_platform.call import Call
 from gpuaas_platform.instances import members as instance_members
 from gpuaas_platform.instances import service as instances
 from gpuaas_platform.kit import db
-from gpuaas_platform.operations import controllers, limits, members, state, store
+from gpuaas_platform.operations import controllers, members, state, store
 
 _CONDITIONS_MAX = 64
 """Limit of condition types per instance; each reported type is stored until the instance is deleted."""
@@ -46,7 +46,6 @@ async def report(tx: db.Tx, call: Call[InstancePath], body: ReportRuntime) -> Ru
 async def _observe(
     tx: db.Tx, call: Call, instance: Instance, observed: ObservedMember, busy: set[str]
 ) -> Member | RefusedObservation:
-    limits.check_size(observed.adapter_detail)
     member = await instances.find_member(tx, instance.instance_id, observed.member_id)
     if member is None:
         return observation_rules.unknown_member(observed)

@@ -107,16 +107,17 @@ async def test_the_restore_is_an_event_and_an_audit_row_with_the_time_of_the_bac
         assert (happened.payload["nodes_cordoned"], happened.payload["grants"]) == (1, 0)
 
 
-async def test_nodes_that_were_free_are_not_offered_before_an_operator_checked_them(
-    world: World, backups: Backups
-) -> None:
+async def test_nodes_that_were_free_are_not_offered_before_they_were_sanitised(world: World, backups: Backups) -> None:
     """Since the backup, another tenant may have got the node."""
     await world.node("n1")
     async with backups.restored(world) as restored:
         restored.token = await restored.sign_in("admin")
         with pytest.raises(errors.ApiError):
             await restored.call(capacity.ALLOCATION_CREATE, {})
-        await restored.call(capacity.NODE_UNCORDON, {"reason": "it is empty"}, node_id="n1")
+        await restored.call(capacity.NODE_UNCORDON, {"reason": "it has no user"}, node_id="n1")
+        with pytest.raises(errors.NoCapacity):
+            await restored.call(capacity.ALLOCATION_CREATE, {})
+        await restored.call(capacity.NODE_MARK_SANITISED, {"reason": "reinstalled"}, node_id="n1")
         assert (await restored.call(capacity.ALLOCATION_CREATE, {})).items
 
 
