@@ -53,7 +53,7 @@ async def restore(
         restored = await fences.apply(target, header, clock.utc_now)
     folder, key = heads.folder_in(settings.data_dir), keys.read(settings.data_dir / files.AUDIT_KEY)
     async with verify.open_source(settings.data_dir, settings.database_url) as source:
-        await heads.Signer(source.reader, folder, key, clock.utc_now).sweep()
+        await heads.Signer(source.reader, folder, key, clock.utc_now).sign()
     _finish(settings)
     return restored
 
