@@ -139,7 +139,7 @@ def cli(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Cli:
     """Signed in, with an organisation and a project."""
     cli = Cli(tmp_path_factory.mktemp("home"))
     cli("login", "--server", server.url, "--name", "admin", given=f"{server.password}\n")
-    cli("org", "create", "acme")
+    cli("org", "create", "acme", "--admin", "admin")
     cli("project", "create", "research", "--org", "acme")
     return cli
 
@@ -161,7 +161,7 @@ def cloud(cli: Cli, server: Server, tmp_path_factory: pytest.TempPathFactory) ->
         cli("app", "publish", "demo", "1.0.0")
         cli("app", "entitle", "demo")
         key = tmp_path_factory.mktemp("keys") / "demo.json"
-        cli("service-account", "create", "demo-controller", "--key-file", str(key))
+        cli("service-account", "create", "demo-controller", "--app", "demo", "--key-file", str(key))
         project_id = cli("get", "project", "research", "-o", "json").json["project_id"]
         log = (key.parent / "controller.log").open("w")
         where = ["--server", server.url, "--project", project_id, "--credentials", str(key), "--name", "demo-1"]

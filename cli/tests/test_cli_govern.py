@@ -45,7 +45,7 @@ def used(cloud: Cli, server: Any, tmp_path_factory: pytest.TempPathFactory) -> I
     """An instance on gpu-3 whose app reported two records."""
     cloud("deploy", "demo", "--name", "metered", "--version", "1.0.0", "--set", "head_allocation=gpu-3")
     file = tmp_path_factory.mktemp("keys") / "meter.json"
-    cloud("service-account", "create", "meter", "--key-file", str(file))
+    cloud("service-account", "create", "meter", "--app", "demo", "--key-file", str(file))
     project_id = cloud("get", "project", "research", "-o", "json").json["project_id"]
     asyncio.run(_report(server.url, project_id, **json.loads(file.read_text())))
     yield cloud
@@ -88,7 +88,7 @@ def test_a_new_password_comes_from_stdin_and_counts(cli: Cli, ada: dict[str, Any
 @pytest.mark.parametrize(
     "words",
     [
-        ("org", "create", "Bad Name!!"),
+        ("org", "create", "Bad Name!!", "--admin", "admin"),
         ("node", "token", "a b"),
         ("custody", "unseal"),
         ("audit", "list", "--since", "99999999d"),

@@ -112,6 +112,14 @@ class ActionSpec(Request):
     deadline_s: int = 300
 
 
+class ControllerSpec(Request):
+    """What the app's controller needs from the platform."""
+
+    permissions: list[PermissionKey] = []
+    """Permission keys that its service account gets, `apps.operation.execute` among them; empty: the usual ones,
+    docs/reference/permissions.md, and the app's own keys that list `service_account`."""
+
+
 class ArtifactRef(Request):
     """An artifact that a version needs, by digest."""
 
@@ -147,6 +155,7 @@ class Manifest(Request):
     permissions: dict[PermissionKey, PermissionSpec] = {}
     """Permission keys of the app, `area.thing.verb`, in an area the platform does not use."""
     actions: list[ActionSpec] = []
+    controller: ControllerSpec = ControllerSpec()
     secret_purposes: list[SecretPurpose] = []
     """Purposes for which the app's controller may issue runtime secrets."""
     artifacts: dict[Label, ArtifactRef] = {}

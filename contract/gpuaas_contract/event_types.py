@@ -54,7 +54,7 @@ class OperatorChanged(Wire):
     """Another service account works on an instance."""
 
     operator_service_account_id: str
-    """The account that works on the instance from now on; empty: any of the project."""
+    """The account that works on the instance from now on; empty: any of the project that operates the app."""
     was: str
     """The account before."""
     reason: str
@@ -371,6 +371,23 @@ class ArtifactPlacementChanged(Wire):
     """Why it failed; empty otherwise."""
 
 
+class ServiceAccountBound(Wire):
+    """The apps and permissions of a service account were set."""
+
+    service_account_id: str
+    name: str
+    apps: list[str]
+    """Apps that it operates from now on."""
+    was: list[str]
+    """The apps before."""
+    permissions: list[str]
+    """The only permission keys that it can use from now on."""
+    bound_by: str
+    """Who did it; `platform` at the upgrade to the release that introduced this."""
+    reason: str
+    """What to check, if the platform did it; empty otherwise."""
+
+
 class ProjectRenamed(Wire):
     """A project has another name."""
 
@@ -493,6 +510,9 @@ _CATALOGUE = (
         "identity.break_glass.granted", "a platform admin took temporary access to the project", BreakGlassGranted
     ),
     EventType("identity.break_glass.ended", "temporary access was ended early", BreakGlassEnded),
+    EventType(
+        "identity.service_account.bound", "the apps and permissions of a service account were set", ServiceAccountBound
+    ),
     EventType("identity.project.renamed", "a project has another name", ProjectRenamed, levels=("org",)),
     EventType("identity.project.deleted", "a project was deleted", ProjectDeleted, levels=("org",)),
     EventType(

@@ -59,7 +59,7 @@ class Instance(Wire):
     inputs: dict[str, Any]
     """Inputs of the deploy form."""
     operator_service_account_id: str
-    """The only service account that may claim its operations; empty: any of the project."""
+    """The only service account that may claim its operations; empty: any of the project that operates the app."""
     requested_by: str
     """Who deployed it."""
     correlation_id: str
@@ -159,8 +159,8 @@ class DeployInstance(Request):
     inputs: Inputs = {}
     """Inputs of the deploy form. They also name the allocations of each role."""
     operator_service_account_id: Id = ""
-    """The only service account that may claim its operations; empty: the calling service account, or any of the
-    project."""
+    """The only service account that may claim its operations; empty: the calling service account if it operates the
+    app, else any of the project that does."""
     operating_mode: Id = ""
     """Empty: the first in the manifest."""
     control_plane_scope: Id = ""
@@ -232,7 +232,7 @@ class SetOperator(Request):
     """Sets which service account's controller works on an instance."""
 
     operator_service_account_id: Id
-    """An active service account of the project; empty: any of the project."""
+    """An active service account of the project that operates the app; empty: any of these."""
     reason: Reason
     """Reason; sent as an event and stored in the audit trail."""
 

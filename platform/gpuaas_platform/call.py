@@ -75,6 +75,10 @@ class Caller:
     session_id: str = ""
     """Public id of the token that this call carries. It is not a secret: it cannot be used to sign in."""
     session_expires_at: datetime.datetime | None = None
+    keys: frozenset[str] | None = None
+    """The only permissions that the caller can use, if its role has them; None: all of its roles."""
+    apps: frozenset[str] = frozenset()
+    """The apps that the caller, a service account, operates."""
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -121,8 +125,9 @@ class Call(msgspec.Struct, Generic[PathT, QueryT], frozen=True):
     project: Project | None
     is_gone: Callable[[], Awaitable[bool]]
     """Return whether the caller closed the connection. A long poll checks this before it hands out work."""
-    admit_again: Callable[[], Awaitable[None]]
-    """Raise if the caller may no longer make this call. A use case that waited calls it before it changes anything."""
+    admit_again: Callable[[], Awaitable[Caller]]
+    """Return the caller as stored now; raise if they may no longer make this call. A use case that waited calls it
+    before it changes anything."""
     header: Callable[[bytes], str]
     """Return the value of a request header by its lower-case name; empty if the header was not sent."""
     dry_run: bool

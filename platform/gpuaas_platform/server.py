@@ -71,6 +71,7 @@ from gpuaas_platform.nodes.sanitise import reconcile as sanitise_reconcile
 from gpuaas_platform.nodes.sanitise.http import HttpProvisioner
 from gpuaas_platform.operations import controllers
 from gpuaas_platform.operations import reconcile as operations_reconcile
+from gpuaas_platform.operations import upgrade as accounts_upgrade
 from gpuaas_platform.operations.routes import routes as operations_routes
 from gpuaas_platform.policy.routes import routes as policy_routes
 from gpuaas_platform.projects.routes import routes as project_routes
@@ -192,6 +193,7 @@ async def serve(
         await _check_record(site)
         await prepare(site)
         await ssh_authority.start(site)
+        await accounts_upgrade.bind_accounts(site)
         async with loops(site):
             application = http.application(site, DOMAINS)
             _collect_seldom()

@@ -47,6 +47,7 @@ NOT_DRIVEN = {
 ACTIONS = {"auth.login": "auth.token.issue", "auth.service_account_token": "auth.token.issue"}
 """Where the row is called by what happened rather than by the endpoint."""
 TOLD_TWICE = {
+    "identity.org.create": ["identity.org.create", "identity.org.created"],
     "identity.break_glass.create": ["identity.break_glass.create", "identity.break_glass.granted"],
     "identity.break_glass.end": ["identity.break_glass.end", "identity.break_glass.ended"],
 }
@@ -150,6 +151,7 @@ async def _people(world: World, org_id: str) -> None:
 
 async def _service_accounts(world: World) -> None:
     account = (await world.call(identity.SERVICE_ACCOUNT_CREATE, {"name": "spare"})).service_account_id
+    await world.call(identity.SERVICE_ACCOUNT_BIND, {"apps": []}, service_account_id=account)
     key = await world.call(identity.SERVICE_ACCOUNT_KEY_CREATE, service_account_id=account)
     new = await world.call(identity.SERVICE_ACCOUNT_KEY_ROTATE, {}, service_account_id=account, key_id=key.key_id)
     await world.call(identity.SERVICE_ACCOUNT_KEY_REVOKE, service_account_id=account, key_id=new.key_id)

@@ -24,7 +24,7 @@ async def shown(world: World, name: str = "n1") -> capacity.Node:
 
 async def other_project(world: World, org: str = "") -> str:
     """A second project; of another organisation, unless the id of one is given."""
-    org_id = org or (await world.call(identity.ORG_CREATE, identity.CreateOrg(name="rival"))).org_id
+    org_id = org or (await world.call(identity.ORG_CREATE, {"name": "rival"})).org_id
     made = await world.call(identity.PROJECT_CREATE, identity.CreateProject(name="secret"), org_id=org_id)
     return made.project_id
 

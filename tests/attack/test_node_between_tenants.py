@@ -88,7 +88,7 @@ async def tenants(folder: Path, *options: str) -> AsyncIterator[Tenants]:
             await admin.sign_in(server.admin_password())
             projects = []
             for name in ("attacker", "victim"):
-                org = await admin.call(identity.ORG_CREATE, identity.CreateOrg(name=name))
+                org = await admin.call(identity.ORG_CREATE, identity.CreateOrg(name=name, first_admin="admin"))
                 body = identity.CreateProject(name=name)
                 projects.append(await admin.call(identity.PROJECT_CREATE, body, org_id=org.org_id))
             yield Tenants(*(replace(admin, project_id=project.project_id) for project in projects))

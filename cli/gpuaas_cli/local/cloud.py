@@ -94,7 +94,11 @@ async def _control_plane(request: plan.CloudRequest, session: Session) -> int:
 async def _project(request: plan.CloudRequest, session: Session) -> None:
     """Create the project of the local cloud if it is missing, and select it in the context."""
     orgs = [org for org in await session.every(identity.ORG_LIST) if org.name == ORG]
-    org = orgs[0] if orgs else await session.call(identity.ORG_CREATE, identity.CreateOrg(name=ORG))
+    org = (
+        orgs[0]
+        if orgs
+        else await session.call(identity.ORG_CREATE, identity.CreateOrg(name=ORG, first_admin=server.ADMIN))
+    )
     named = (await session.call(identity.PROJECT_LIST, query={"name": PROJECT})).items
     project = next((item for item in named if item.org_id == org.org_id), None)
     if project is None:

@@ -1,4 +1,5 @@
-"""Pure: which versions an instance may get, whether inputs fit a form, and which allocations each role gets.
+"""Pure: which versions an instance may get, which permissions a controller gets, whether inputs fit a form, and which
+allocations each role gets.
 
 The checks of manifests are in `manifests`."""
 
@@ -8,11 +9,22 @@ import msgspec
 from gpuaas_contract import errors, lifecycles
 from gpuaas_contract.catalog import ActionSpec, AppVersion, Entitlement, Manifest
 from gpuaas_contract.lifecycles import AppVersionState
+from gpuaas_contract.permissions import CONTROLLER_KEYS
 
 from gpuaas_platform.catalog import schemas, versions, words
 
 INPUTS_MAX_BYTES = 64 * 1024
 VISIBLE = ("published", "deprecated")
+
+
+def controller_keys(manifest: Manifest) -> frozenset[str]:
+    """Return the permissions that the app's controller needs."""
+    return frozenset(manifest.controller.permissions) or CONTROLLER_KEYS | own_keys(manifest)
+
+
+def own_keys(manifest: Manifest) -> frozenset[str]:
+    """Return the permissions that the app declares and gives to service accounts."""
+    return frozenset(key for key, declared in manifest.permissions.items() if "service_account" in declared.roles)
 
 
 def moved(version: AppVersion, state: AppVersionState, *, channels: list[str], reason: str) -> AppVersion:

@@ -54,7 +54,7 @@ class Exchange:
     __slots__ = (*_OF_REQUEST, *_OF_PROGRESS)
 
     def __init__(
-        self, scope: Message, receive: Receive, now: datetime.datetime, admit: "Callable[[Exchange], Awaitable[None]]"
+        self, scope: Message, receive: Receive, now: datetime.datetime, admit: "Callable[[Exchange], Awaitable[Caller]]"
     ) -> None:
         self.now = now
         self._admit = admit
@@ -95,9 +95,9 @@ class Exchange:
             name.encode() in self.headers for name in peers.FORWARDED_HEADERS
         )
 
-    async def admit_again(self) -> None:
+    async def admit_again(self) -> Caller:
         """Check again that the caller may make this request; raise if not."""
-        await self._admit(self)
+        return await self._admit(self)
 
     def log_fields(self) -> dict[str, str]:
         """Return the fields that every log line of this request gets."""

@@ -17,7 +17,7 @@ from gpuaas_contract.endpoint import AnyEndpoint
 from gpuaas_contract.paths import OrgPath, Path, ProjectPath
 from gpuaas_contract.wire import Query
 
-from gpuaas_platform.call import Call, Handler, Origin, Routes, Site, Source
+from gpuaas_platform.call import Call, Caller, Handler, Origin, Routes, Site, Source
 from gpuaas_platform.edge import audit, decode, health, idempotency, router, run, streams, telemetry
 from gpuaas_platform.edge.authorise import Authoriser
 from gpuaas_platform.edge.exchange import Exchange, Message, Receive, Send
@@ -211,14 +211,14 @@ class Application:
         key = (exchange.header(b"authorization"), exchange.path)
         return self._guards.join(key, exchange.admit_again, source), source
 
-    async def _admit_again(self, exchange: Exchange) -> None:
+    async def _admit_again(self, exchange: Exchange) -> Caller:
         match = self._routes.match(exchange.method, exchange.path)
         endpoint, exchange.now = match.target.endpoint, self._site.clock()
         exchange.admitted_s = time.perf_counter()
         if endpoint.audience == "public":
-            return
+            return exchange.caller
         admission = await self._authoriser.identify(endpoint, exchange, match.path)
-        await self._authorise(endpoint, exchange, _with_ids(match.path, admission), admission)
+        return (await self._authorise(endpoint, exchange, _with_ids(match.path, admission), admission)).caller
 
     async def _authorise(self, endpoint: AnyEndpoint, exchange: Exchange, path: Path, admission: Admission) -> Origin:
         """Return the origin of the request. If the caller may not make it, write an audit row and raise."""

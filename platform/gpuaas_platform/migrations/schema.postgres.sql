@@ -660,6 +660,12 @@ CREATE TABLE trust_keys (
 );
 CREATE INDEX trust_keys_by_scope ON trust_keys (scope, trust_key_ref);
 
+-- A service account of an earlier release whose apps are not set yet. Empty after the first start. Written by: identity.
+CREATE TABLE unbound_accounts (
+    service_account_id TEXT NOT NULL,
+    PRIMARY KEY (service_account_id)
+);
+
 -- The usage of a meter of an instance in one day. Written by: usage.
 CREATE TABLE usage_days (
     project_id  TEXT NOT NULL,

@@ -24,7 +24,7 @@ async def raise_epochs(tx: db.Tx) -> int:
 async def check(reader: db.Reader, call: Call[ProjectPath], operation_id: str, epoch: int) -> OperationHead:
     """Return the operation; refuse unless the caller has claimed it and `epoch` is the newest."""
     operation = await read.head(reader, call, operation_id)
-    request_rules.check_holder(operation, epoch, call.caller.actor_id)
+    request_rules.check_holder(operation, epoch, call.caller)
     return operation
 
 

@@ -21,7 +21,7 @@ _CONDITIONS_MAX = 64
 async def report(tx: db.Tx, call: Call[InstancePath], body: ReportRuntime) -> RuntimeReported:
     """Record observations. Refuse those of a member that an operation works on, and those of an older state."""
     instance = await instances.named(tx, call)
-    request_rules.check_operator(instance.operator_service_account_id, call.caller.actor_id)
+    request_rules.check_operator(instance, call.caller)
     if body.observed_revision > instance.revision:
         raise errors.ValidationFailed(
             f"The instance is at revision {instance.revision}.", details={"field": "observed_revision"}

@@ -42,8 +42,8 @@ async def test_a_key_that_an_object_of_the_body_has_twice_is_refused(world: Worl
     sent = {"Authorization": f"Bearer {world.token}", "X-Idempotency-Key": "k"}
     manifest = json.dumps({**MANIFEST, "deploy_form": {"type": "object", "x": {"y": 1}}})
     bodies = {
-        (ORGS, "name"): '{"name": "first", "name": "second"}',
-        (ORGS, "name "): '{"name": "first", "\\u006eame": "second"}',
+        (ORGS, "name"): '{"first_admin": "admin", "name": "first", "name": "second"}',
+        (ORGS, "name "): '{"first_admin": "admin", "name": "first", "\\u006eame": "second"}',
         (catalog.VERSION_REGISTER.path, "y"): manifest.replace('"y": 1', '"y": 1, "y": 2'),
     }
     for (path, key), body in bodies.items():

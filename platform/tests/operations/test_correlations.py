@@ -59,7 +59,7 @@ async def test_a_caller_who_may_not_read_the_audit_trail_sees_what_is_withheld(w
     token = await world.service_account()
     await _deployed(world, token)
     viewer = await world.person("viewer", "viewer", world.project_id)
-    for reader in (viewer.token, token):
+    for reader in (viewer.token, await world.service_account("program", apps=[])):
         bundle = await _bundle(world, token=reader)
         assert (bundle.audit, bundle.withheld) == (None, {"audit": "record.audit.read"})
         assert len(bundle.operations) == 1

@@ -110,7 +110,7 @@ def _parse(app_slug: str, argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _credentials(file: str) -> Credentials:
-    advice = "Create a key: gpuaas service-account create NAME --key-file FILE"
+    advice = "Create a key: gpuaas service-account create NAME --app APP --key-file FILE"
     try:
         return msgspec.json.decode(Path(file).read_bytes(), type=Credentials)
     except OSError as error:

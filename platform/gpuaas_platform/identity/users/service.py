@@ -49,7 +49,7 @@ async def get(reader: db.Reader, call: Call[UserPath]) -> User:
 
 
 async def named(reader: db.Reader, id_or_name: str) -> User:
-    row = await store.user(reader, id_or_name) or await store.user_by_name(reader, id_or_name)
+    row = await store.user_by_name_or_id(reader, id_or_name)
     if row is None:
         raise errors.NotFound
     return store.shown_user(row)
