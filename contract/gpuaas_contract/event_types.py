@@ -405,6 +405,23 @@ class ProjectDeleted(Wire):
     deleted_by: str
 
 
+class PlatformRestored(Wire):
+    """The platform was restored from a backup."""
+
+    cut_at: Timestamp
+    """When the backup was made. Changes after it are lost."""
+    made_by: str
+    """Release of the platform that made the backup."""
+    operations: int
+    """Open operations, which have to be claimed again."""
+    grants: int
+    """Machine grants that were ended."""
+    sessions: int
+    """Sessions of people, service accounts and nodes that were ended."""
+    nodes_cordoned: int
+    """Nodes without an allocation, which an operator has to check and uncordon, and which are then sanitised."""
+
+
 _CATALOGUE = (
     EventType("apps.instance.requested", "a deploy was accepted", InstanceChanged),
     EventType("apps.instance.deploying", "an app controller claimed the deploy", InstanceChanged),
@@ -500,6 +517,12 @@ _CATALOGUE = (
     EventType("identity.project.deleted", "a project was deleted", ProjectDeleted, levels=("org",)),
     EventType(
         "policy.overlay.changed", "a policy overlay changed", OverlayChanged, levels=("project", "org", "platform")
+    ),
+    EventType(
+        "record.platform.restored",
+        "the platform was restored from a backup; what happened between the two is lost",
+        PlatformRestored,
+        levels=("platform",),
     ),
 )
 TYPES: dict[str, EventType] = {kind.name: kind for kind in _CATALOGUE}

@@ -66,7 +66,11 @@ def serve(host: str, port: int, token: str, attempts: Attempts) -> ThreadingHTTP
     class Hook(_Hook):
         secret, work = token, attempts
 
-    return ThreadingHTTPServer((host, port), Hook)
+    try:
+        return ThreadingHTTPServer((host, port), Hook)
+    except OSError as reason:
+        fix = "gpuaas-lab provisioner --listen 127.0.0.1:PORT"
+        raise errors.LabError(f"cannot listen on {host}:{port}: {reason.strerror}", fix) from reason
 
 
 class _Hook(BaseHTTPRequestHandler):

@@ -101,3 +101,9 @@ def test_a_caller_without_the_token_starts_nothing(call: Caller, installer: Inst
 def test_an_order_that_cannot_be_read_is_refused(call: Caller, installer: Installer, body: Any) -> None:
     assert call("POST", "", body)[0] == 400
     assert installer.started == []
+
+
+def test_an_address_that_is_in_use_is_named(call: Caller) -> None:
+    port = int(call.url.split(":")[2].split("/")[0])
+    with pytest.raises(errors.LabError, match=f"cannot listen on 127.0.0.1:{port}"):
+        provisioner.serve("127.0.0.1", port, TOKEN, provisioner.Attempts(lambda order: None))

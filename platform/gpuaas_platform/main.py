@@ -1,4 +1,5 @@
-"""The command `gpuaas-platform`: run the server, create or recover the admin, verify the audit trail, manage keys."""
+"""The command `gpuaas-platform`: run the server, create or recover the admin, verify the audit trail, manage keys,
+back up and restore."""
 
 import argparse
 import asyncio
@@ -16,6 +17,7 @@ import uvloop
 from gpuaas_platform import server
 from gpuaas_platform.call import Site, system_origin
 from gpuaas_platform.commands import audit as audit_command
+from gpuaas_platform.commands import backup as backup_command
 from gpuaas_platform.commands import custody as custody_command
 from gpuaas_platform.commands import doctor as doctor_command
 from gpuaas_platform.custody import key_files
@@ -34,6 +36,8 @@ _EXAMPLES = """examples:
       a new password for the first admin, shown once
   gpuaas-platform audit verify --data ./cloud
       whether the audit trail is whole and as it was written
+  gpuaas-platform backup --data ./cloud --to cloud.backup --recipient age1…
+      the whole platform in one encrypted file, while the server runs
   gpuaas-platform doctor --data ./cloud
       what is wrong with this installation, and the next step for each problem
 """
@@ -78,6 +82,7 @@ def main() -> None:
 def _run(options: argparse.Namespace) -> int:
     settings = _settings(options)
     commands = {"audit": audit_command.run, "custody": custody_command.run, "unseal": custody_command.unseal}
+    commands |= backup_command.COMMANDS
     if options.command == "doctor":
         listens = tuple(_listen(address) for address in options.listen or ["127.0.0.1:7070"])
         return doctor_command.run(settings, listens, options.output)
@@ -145,7 +150,8 @@ def _parser() -> argparse.ArgumentParser:
     for command in (run, custody["status"], doctor):
         _add_options(command, "secrets in Vault or OpenBao", "vault", _VAULT)
     audit, unseal = audit_command.add_parser(commands), custody_command.add_unseal_parser(commands)
-    for command in (*audit, *custody.values(), unseal, doctor):
+    backup, restore = backup_command.add_parsers(commands)
+    for command in (*audit, *custody.values(), unseal, doctor, backup, restore):
         _add_store_options(command)
     return parser
 

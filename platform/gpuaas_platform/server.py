@@ -136,6 +136,7 @@ async def open_site(
     settings: Settings, now: clock.Clock = clock.utc_now, elapsed_s: Callable[[], float] | None = None
 ) -> AsyncIterator[Site]:
     """Open the store and the keys. `elapsed_s` is what the clock `now` is compared with; see `clock.GuardedClock`."""
+    refuse_unfinished_restore(settings)
     await refuse_newer_database(settings)
     wakes = hub.Hub()
     guarded = clock.GuardedClock(now, elapsed_s)
@@ -162,6 +163,14 @@ async def open_site(
     finally:
         await tails.close()
         await database.close()
+
+
+def refuse_unfinished_restore(settings: Settings) -> None:
+    """Raise `CannotStart` if a restore into the data folder was interrupted: a part of the platform is missing."""
+    if settings.unfinished_restore_path.exists():
+        folder = settings.data_dir
+        fix = f"Empty the target and restore again: rm -r {folder}; gpuaas-platform restore --data {folder} …"
+        raise CannotStart(f"the restore into {folder} did not finish", fix)
 
 
 async def refuse_newer_database(settings: Settings) -> None:

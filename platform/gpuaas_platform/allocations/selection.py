@@ -100,7 +100,7 @@ def why_not(node: NodeSummary, wanted: CreateAllocation, layers: policy_rules.La
     if node.admin_state != "active":
         return WhyNot(node.admin_state, f"it is {node.admin_state}")
     if node.tenancy in ("sanitising", "quarantined"):  # before `lost`: the machine is off while it is reinstalled
-        return WhyNot(node.tenancy, f"it is {node.tenancy}")
+        return WhyNot(node.tenancy, f"it is {_LEFT_OUT[node.tenancy]}")
     if node.status != "ready":
         return WhyNot(node.status, f"it is {node.status}")
     if node.is_allocated:

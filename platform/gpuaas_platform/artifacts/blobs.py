@@ -176,7 +176,7 @@ class _Draft:
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path.rename(place)
         for folder in (place.parent, place.parent.parent):
-            _sync_folder(folder)
+            sync_folder(folder)
 
     def discard(self) -> None:
         self._path.unlink(missing_ok=True)
@@ -203,7 +203,7 @@ def _check(size_found: int, digest_found: str, digest: str, size_bytes: int) -> 
         raise errors.ArtifactDigestMismatch(f"The content is {digest_found}, not {digest}.")
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Sync the folder, because a rename is durable only after that."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -87,6 +87,10 @@ async def delivery(reader: db.Reader, delivery_id: str) -> db.Row | None:
     return await reader.one(sql, delivery_id)
 
 
+async def end_deliveries(tx: db.Tx) -> None:
+    await tx.run("DELETE FROM artifact_deliveries")
+
+
 async def is_old(reader: db.Reader, before: int) -> bool:
     return await reader.one("SELECT 1 FROM artifact_deliveries WHERE expires_at < $1 LIMIT 1", before) is not None
 

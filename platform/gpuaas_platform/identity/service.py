@@ -92,6 +92,8 @@ async def issue_token(
 
 end_tokens_of = token_store.end_tokens_of
 """Delete all tokens of an actor, so that its next call is refused."""
+end_all_sessions = token_store.end_all
+"""Delete the tokens of all actors. After a restore, tokens that were revoked since the backup would be valid again."""
 
 
 async def list_sessions(reader: db.Reader, call: Call[Path, PageQuery]) -> Page[Session]:

@@ -125,7 +125,7 @@ class PostgresReader:
 
 
 class PostgresTx(PostgresReader):
-    def __init__(self, connection: _Borrowed, topics: list[str]) -> None:
+    def __init__(self, connection: "Connection | _Borrowed", topics: list[str]) -> None:
         super().__init__(connection)
         self._topics = topics
 

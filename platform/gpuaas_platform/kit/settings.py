@@ -142,5 +142,10 @@ class Settings:
         return self.data_dir / "gpuaas.sqlite"
 
     @property
+    def unfinished_restore_path(self) -> Path:
+        """Path of the file that exists while a restore writes into `data_dir`. No server starts beside it."""
+        return self.data_dir / "restore-unfinished"
+
+    @property
     def node_lost_after_s(self) -> float:
         return self.heartbeat_interval_s * self.heartbeats_missed_max

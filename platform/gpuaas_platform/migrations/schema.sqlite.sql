@@ -537,6 +537,15 @@ CREATE TABLE projects (
 );
 CREATE INDEX projects_by_name ON projects (name);
 
+-- A restore of this platform from a backup, and the event cursors that it made invalid. Written by: record.
+CREATE TABLE restores (
+    restored_at BIGINT NOT NULL,  -- microseconds since 1970
+    cut_at      BIGINT NOT NULL,  -- microseconds since 1970
+    lost_after  BIGINT NOT NULL,
+    lost_to     BIGINT NOT NULL,
+    PRIMARY KEY (restored_at)
+);
+
 -- A version of an instance's secret; its value is in custody. Written by: access.
 CREATE TABLE runtime_secrets (
     secret_id   TEXT NOT NULL,

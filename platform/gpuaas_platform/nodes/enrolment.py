@@ -18,6 +18,8 @@ from gpuaas_platform.kit import clock, db, ids
 from gpuaas_platform.nodes import rules, service, store
 from gpuaas_platform.nodes.sanitise import rules as sanitise_rules
 
+end_tokens = store.end_tokens
+"""Delete all enrolment tokens: after a restore, a token that was used since the backup would work again."""
 _LOGIN_SKEW_S = 300
 _FIRST_SKU, _FIRST_REGION = "standard", "local"
 

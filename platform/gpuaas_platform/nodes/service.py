@@ -17,7 +17,7 @@ from gpuaas_platform.nodes.sanitise import rules as sanitise_rules
 from gpuaas_platform.record import service as record
 
 by_id, by_name = store.NODES.get, store.by_name
-free, smallest_free, summaries = store.free, store.smallest_free, store.summaries
+free, smallest_free, summaries, enrolled_ids = store.free, store.smallest_free, store.summaries, store.enrolled_ids
 """Reads of nodes that higher domains use."""
 SANITISE = "sanitise"
 """Topic that wakes the loop that sanitises nodes."""
@@ -59,6 +59,17 @@ async def change_admin_state(tx: db.Tx, call: Call[NodePath], body: ChangeNode, 
 async def set_admin_state(tx: db.Tx, origin: Origin, node: Node, admin_state: NodeAdminState, reason: str) -> Node:
     """Set the admin state. Operators do this, and the platform itself: it cordons a node that could not be cleaned."""
     return await save(tx, origin, node, rules.move(node, admin_state, reason), reason)
+
+
+async def cordon_unallocated(tx: db.Tx, origin: Origin, reason: str) -> int:
+    """Cordon the nodes that belong to no allocation, and have each sanitised before a project gets it.
+
+    This is for a restore: since the backup, another project may have used them. Return how many there are."""
+    unallocated = await store.unallocated(tx)
+    for node in unallocated:
+        after = rules.move(node, "cordoned", reason) if node.admin_state == "active" else node
+        await save(tx, origin, node, sanitise_rules.used_by_unknown(after), reason)
+    return len(unallocated)
 
 
 async def admit(tx: db.Tx, call: Call, known: Node | None, enrolled: Node) -> None:

@@ -78,6 +78,16 @@ async def summaries(reader: db.Reader, reuser: str) -> list[NodeSummary]:
     ]
 
 
+async def unallocated(reader: db.Reader) -> list[Node]:
+    """Return the nodes that belong to no allocation, whether they respond or not."""
+    return await NODES.find(reader, "admin_state <> 'retired' AND allocation_id = '' ORDER BY node_id")
+
+
+async def enrolled_ids(reader: db.Reader) -> list[str]:
+    """Return the ids of all nodes that are not retired."""
+    return await NODES.keys(reader, "admin_state <> 'retired' ORDER BY node_id")
+
+
 async def is_any_silent(reader: db.Reader, silent_since: int) -> bool:
     return await reader.one(f"SELECT 1 FROM nodes WHERE {_SILENT} LIMIT 1", silent_since) is not None  # noqa: S608
 
@@ -150,6 +160,10 @@ async def use_proof(tx: db.Tx, node_id: str, nonce: str, *, now: int, expires_at
     await tx.run("DELETE FROM node_proofs WHERE node_id = $1 AND expires_at < $2", node_id, now)
     sql = "INSERT INTO node_proofs (node_id, nonce, expires_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
     return await tx.run(sql, node_id, nonce, expires_at) == 1
+
+
+async def end_tokens(tx: db.Tx) -> None:
+    await tx.run("DELETE FROM enrolment_tokens")
 
 
 async def is_old_token(reader: db.Reader, before: int) -> bool:

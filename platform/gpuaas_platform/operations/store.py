@@ -95,6 +95,13 @@ async def renew(tx: db.Tx, operation_id: str, lease_expires_at: int) -> None:
     await tx.run("UPDATE operations SET lease_expires_at = $2 WHERE operation_id = $1", operation_id, lease_expires_at)
 
 
+async def raise_epochs(tx: db.Tx, by: int) -> int:
+    """Raise the epochs of all open operations and end their leases. Return how many there are."""
+    sql = f"""UPDATE operations SET epoch = epoch + $1, holder = '', claim_id = '', lease_actor_id = '',
+              lease_expires_at = 0 WHERE {_OPEN}"""  # noqa: S608 - a condition of ours
+    return await tx.run(sql, by)
+
+
 async def advance(tx: db.Tx, head: OperationHead) -> None:
     """Write the revision and the number of steps; nothing else of the head has changed."""
     sql = "UPDATE operations SET revision = $2, steps_total = $3 WHERE operation_id = $1"

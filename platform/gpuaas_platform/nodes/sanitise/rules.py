@@ -18,6 +18,13 @@ def assigned(node: Node, allocation_id: str, project_id: str) -> Node:
     return msgspec.structs.replace(used, allocation_id=allocation_id, used_by_project_id=project_id)
 
 
+def used_by_unknown(node: Node) -> Node:
+    """Return the node as used by a project that is not known, so that no project gets it before it was sanitised."""
+    if node.tenancy not in ("clean", "used"):
+        return node
+    return msgspec.structs.replace(node, tenancy="used", used_by_project_id="")
+
+
 def released(node: Node, now: datetime.datetime) -> Node:
     return msgspec.structs.replace(node, allocation_id=None, released_at=now)
 
