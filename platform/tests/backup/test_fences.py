@@ -133,7 +133,7 @@ async def test_an_enrolment_token_that_was_used_after_the_backup_does_not_work_a
 
 async def _key(world: World) -> identity.ServiceAccountLogin:
     """A key of a new service account."""
-    body = identity.CreateServiceAccount(name=f"controller-{uuid.uuid4().hex[:8]}")
+    body = identity.CreateServiceAccount(name=f"controller-{uuid.uuid4().hex[:8]}", apps=["toy"])
     account = await world.call(identity.SERVICE_ACCOUNT_CREATE, body)
     account_id = account.service_account_id
     key = await world.call(identity.SERVICE_ACCOUNT_KEY_CREATE, service_account_id=account_id)
