@@ -66,6 +66,9 @@ class MachineGrant(Wire):
     actor_type: Literal["user", "service_account"]
     actor_id: str
     actor_name: str
+    session_id: str = ""
+    """The session in which it was granted. The grant ends when this session, or the key it was made with, is revoked.
+    Empty in grants of earlier releases."""
     serial: Serial
     """Serial number of the certificate, as sshd logs it."""
     source: str
