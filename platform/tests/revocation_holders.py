@@ -22,6 +22,7 @@ from gpuaas_contract import (
 )
 from gpuaas_platform import server
 from gpuaas_platform.edge import http
+from gpuaas_platform.edge.exchange import Message
 from platform_world import MANIFEST, PASSWORD, World
 from scripted_controller import CLUSTERED, Held, take_exit
 
@@ -117,8 +118,8 @@ async def account(world: World) -> Holder:
 async def deployer(world: World) -> Holder:
     """The same controller; its project asks for one more instance."""
     holder = await account(world)
-    inputs = {"head_allocation": (await world.allocation("more-1")).allocation_id}
-    inputs["hand_allocations"] = [(await world.allocation("more-2")).allocation_id]  # type: ignore[assignment]
+    head, hand = [(await world.allocation(name)).allocation_id for name in ("more-1", "more-2")]
+    inputs = {"head_allocation": head, "hand_allocations": [hand]}
     body = instances.DeployInstance(name="two", app_slug=MANIFEST["slug"], topology="pair", inputs=inputs)
 
     async def deploy(_: int) -> httpx.Response:
@@ -200,10 +201,11 @@ async def open_stream(holder: Holder) -> asyncio.Task[None]:
     headers = [(b"authorization", f"Bearer {holder.token}".encode())]
     scope: dict[str, Any] = {"type": "http", "method": "GET", "path": path.decode(), "raw_path": path}
 
-    async def receive() -> dict[str, Any]:
-        return await asyncio.get_running_loop().create_future()  # the client stays
+    async def receive() -> Message:
+        left: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        return await left  # the client stays
 
-    async def send(message: dict[str, Any]) -> None:
+    async def send(message: Message) -> None:
         if message["type"] == "http.response.start":
             assert message["status"] == 200
             has_begun.set()

@@ -121,7 +121,7 @@ async def _stream(holder: Holder, revoke: Revoke) -> None:
 
 async def _long_poll(holder: Holder, revoke: Revoke) -> None:
     """It ends by itself: the revocation is all that happens."""
-    waiting = asyncio.create_task(holder.request(30))
+    waiting = asyncio.ensure_future(holder.request(30))
     await until(lambda: holder.world.site.hub.waiting == 1)
     await revoke(holder)
     assert (await waiting).json().get("code") in _REFUSED
