@@ -1,4 +1,4 @@
-"""`make wheels`: whoever builds the same source gets the same bytes, with every file that the parts need."""
+"""`make wheels`: two builds of the same source have the same bytes, with every file that the parts need."""
 
 import os
 import subprocess

@@ -64,13 +64,13 @@ def start(*, changed: bool) -> None:
 def wait_until_ready(listen: server.Listen, settings: str) -> None:
     authority = Path(units.value(settings, "GPUAAS_TLS_AUTHORITY_FILE") or units.DATA / "keys" / "tls-authority.crt")
     url = local_url(listen)
-    began, said = time.monotonic(), 0.0
+    began, shown_s = time.monotonic(), 0.0
     while not (ready := _is_ready(url, authority if listen.encrypted else None)):
         waited_s = time.monotonic() - began
         if state()["ActiveState"] in ("failed", "inactive") or waited_s > READY_S_MAX:
             break
-        if waited_s - said >= _SAY_EVERY_S:
-            said = waited_s
+        if waited_s - shown_s >= _SAY_EVERY_S:
+            shown_s = waited_s
             say(f"waiting    {url}/readyz ({waited_s:.0f} s)")
         time.sleep(_LOOK_EVERY_S)
     if not ready:

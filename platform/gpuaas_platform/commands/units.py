@@ -111,7 +111,9 @@ def settings_text(present: str, listens: Sequence[str]) -> str:
     text = present or _SETTINGS
     if not listens:
         return text
-    words = shlex.join([*_without_listens(options(text)), *(word for one in listens for word in (_LISTEN, one))])
+    words = shlex.join(
+        [*_without_listens(options(text)), *(word for address in listens for word in (_LISTEN, address))]
+    )
     lines = text.splitlines()
     at = next((number for number, line in enumerate(lines) if line.startswith(_OPTIONS)), len(lines))
     return "\n".join([*lines[:at], _OPTIONS + words, *lines[at + 1 :]]) + "\n"
@@ -124,8 +126,8 @@ def options(settings: str) -> list[str]:
 
 def value(settings: str, name: str) -> str:
     """Return the value of a variable in a settings file, without quotation marks around it; "" if it is not set."""
-    found = [line.partition("=")[2].strip() for line in settings.splitlines() if line.startswith(f"{name}=")]
-    text = found[-1] if found else ""
+    values = [line.partition("=")[2].strip() for line in settings.splitlines() if line.startswith(f"{name}=")]
+    text = values[-1] if values else ""
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
 
 
