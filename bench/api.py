@@ -73,14 +73,14 @@ def _cases(token: str) -> list[Case]:
 def _make_project(api: str, token: str) -> str:
     """Make as many organisations as the floor has, and a project in the last one. Return the path of its accounts."""
     for number in range(ORGS):
-        org = _create(api, token, "/orgs", f"org-{number}")
+        org = _create(api, token, "/orgs", f"org-{number}", first_admin="admin")
     project = _create(api, token, f"/orgs/{org['org_id']}/projects", "bench")
     return f"/projects/{project['project_id']}/service-accounts"
 
 
-def _create(api: str, token: str, path: str, name: str) -> dict[str, str]:
+def _create(api: str, token: str, path: str, name: str, **more: str) -> dict[str, str]:
     headers = {"Authorization": f"Bearer {token}", "X-Idempotency-Key": uuid.uuid4().hex}
-    created: dict[str, str] = httpx.post(f"{api}{path}", json={"name": name}, headers=headers).json()
+    created: dict[str, str] = httpx.post(f"{api}{path}", json={"name": name, **more}, headers=headers).json()
     return created
 
 

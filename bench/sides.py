@@ -29,6 +29,7 @@ class Side:
         self._data, self.database_url = data, database_url
         self.project_id, self.org_id, self.token, self.admin_token, self.server_pid = "", "", "", "", 0
         self.claim: dict[str, Any] = {}
+        self._account, self._apps = "", list[str]()
         self._client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}/api/v1", timeout=60)
 
     def serve(self) -> api.process:
@@ -40,11 +41,11 @@ class Side:
     def make_project(self) -> None:
         password = api.admin_password(self._data, self.database_url)
         self.token = self.admin_token = api.login(password, self.port)
-        self.org_id = self.post("/orgs", name="bench")["org_id"]
+        self.org_id = self.post("/orgs", name="bench", first_admin="admin")["org_id"]
         self.project_id = self.post(f"/orgs/{self.org_id}/projects", name="bench")["project_id"]
         accounts = f"/projects/{self.project_id}/service-accounts"
-        account_id = self.post(accounts, name="bench")["service_account_id"]
-        key = self.post(f"{accounts}/{account_id}/keys")
+        self._account = f"{accounts}/{self.post(accounts, name='bench')['service_account_id']}"
+        key = self.post(f"{self._account}/keys")
         login = {"key_id": key["key_id"], "client_secret": key["client_secret"]}
         self.token = self.post("/auth/service-account/token", **login)["access_token"]
 
@@ -52,6 +53,8 @@ class Side:
         """Register an app and let the project use it; controllers may then wait for its operations."""
         self.administer("POST", "/admin/app-versions", records.manifest(slug))
         self.administer("PUT", f"/projects/{self.project_id}/entitlements/{slug}", {"enabled": True})
+        self._apps.append(slug)
+        self.administer("PUT", f"{self._account}/apps", {"apps": self._apps})
 
     def insert(self, tables: Sequence[Rows], documents: Callable[[], Iterable[Any]]) -> None:
         """Write the documents directly into their tables, because the benchmarks measure only how they are read."""

@@ -119,7 +119,7 @@ class Admin:
         self._enabled = False
 
     async def make_project(self) -> None:
-        org = await self._send("POST", "/orgs", {"name": "bench"})
+        org = await self._send("POST", "/orgs", {"name": "bench", "first_admin": "admin"})
         project = await self._send("POST", f"/orgs/{org['org_id']}/projects", {"name": "watched"})
         self.project_id = project["project_id"]
         await self._send("POST", "/admin/app-versions", _APP)

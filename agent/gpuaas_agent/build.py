@@ -10,7 +10,7 @@ from pathlib import Path
 SHEBANG = b"#!/usr/bin/env python3\n"
 STARTER = b"import sys\n\nfrom gpuaas_agent import main\n\nsys.exit(main.main())\n"
 UNIT = "gpuaas-agent.service"
-EXCLUDED = frozenset({"build.py", "testing"})
+EXCLUDED = frozenset({"build.py", "signer.py", "testing"})
 
 
 def build(target: Path) -> str:

@@ -1,4 +1,5 @@
-"""The configuration file. `main` reads it once; it is rewritten once, to remove the used enrolment token."""
+"""The configuration file. `main` reads it once. It is rewritten to remove the used enrolment token, and by
+`pin-release-key`."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import re
 import urllib.parse
 from pathlib import Path
 
-from gpuaas_agent import errors, files, log
+from gpuaas_agent import ed25519, errors, files, log
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +23,9 @@ class Config:
     token: str | None
     """Single-use enrolment token; None once the node is enrolled."""
     name: str
+    release_keys: tuple[str, ...] = ()
+    """Public keys whose signature makes an agent release valid, each as one line. They come from the operator, in this
+    file, and never from the platform."""
 
 
 def load(path: Path) -> Config:
@@ -36,7 +40,14 @@ def load(path: Path) -> Config:
         raise errors.CannotStart(f"{path}: token must be a string.")
     if token and path.stat().st_mode & 0o077:
         log.warning("config.token_readable_by_others", fix=f"chmod 600 {path}")
-    return Config(path=path, server=server, ca_sha256=fingerprint, token=token or None, name=_text(raw, "name", path))
+    return Config(
+        path=path,
+        server=server,
+        ca_sha256=fingerprint,
+        token=token or None,
+        name=_text(raw, "name", path),
+        release_keys=_release_keys(raw, path),
+    )
 
 
 def is_plain_loopback(server: str) -> bool:
@@ -60,6 +71,19 @@ def forget_token(path: Path) -> None:
     files.write_atomic(path, json.dumps(raw, indent=2).encode() + b"\n", 0o600)
 
 
+def pin_release_key(path: Path, key_file: Path) -> str:
+    """Add the public key in `key_file` to the configuration; return it as one line."""
+    raw = _read_object(path)
+    try:
+        key = ed25519.one_line(key_file.read_text())
+    except (OSError, ValueError) as error:
+        raise errors.CannotStart(f"{key_file} is not the public key of a release key: {error}.") from error
+    present = _release_keys(raw, path)
+    raw["release_keys"] = [*present, *({key} - set(present))]
+    files.write_atomic(path, json.dumps(raw, indent=2).encode() + b"\n", 0o600)
+    return key
+
+
 def _read_object(path: Path) -> dict[str, object]:
     try:
         raw = json.loads(path.read_text())
@@ -70,6 +94,16 @@ def _read_object(path: Path) -> dict[str, object]:
     if not isinstance(raw, dict):
         raise errors.CannotStart(f"{path} must contain a JSON object.")
     return raw
+
+
+def _release_keys(raw: dict[str, object], path: Path) -> tuple[str, ...]:
+    keys = raw.get("release_keys") or []
+    try:
+        if not isinstance(keys, list):
+            raise ValueError("it is not a list")
+        return tuple(ed25519.one_line(str(key)) for key in keys)
+    except ValueError as error:
+        raise errors.CannotStart(f"{path}: release_keys must be a list of Ed25519 public keys: {error}.") from error
 
 
 def _text(raw: dict[str, object], key: str, path: Path) -> str:

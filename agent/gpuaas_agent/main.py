@@ -22,6 +22,7 @@ from gpuaas_agent import (
     identity,
     journal,
     log,
+    releases,
     report,
     tasks,
     trust,
@@ -35,6 +36,8 @@ GRACE_S = 45.0
 
 def main(arguments: list[str] | None = None) -> int:
     flags = _parser().parse_args(arguments)
+    if flags.command:
+        return pin_release_key(flags)
     signal.signal(signal.SIGTERM, _exit_on_signal)
     signal.signal(signal.SIGINT, _exit_on_signal)
     if flags.trial:
@@ -57,6 +60,17 @@ def main(arguments: list[str] | None = None) -> int:
     return status
 
 
+def pin_release_key(flags: argparse.Namespace) -> int:
+    try:
+        key = config.pin_release_key(flags.config, flags.file)
+    except errors.CannotStart as error:
+        log.error("release_key.pin_failed", error=str(error))
+        return EXIT_CONFIGURATION
+    fix = "Restart the agent to use it: systemctl restart gpuaas-agent"
+    log.info("release_key.pinned", key_id=releases.key_id(key), config=str(flags.config), fix=fix)
+    return 0
+
+
 def own_archive(flags: argparse.Namespace) -> upgrade.Archive:
     arguments = ("--config", str(flags.config), "--state", str(flags.state))
     return upgrade.Archive(Path(sys.argv[0]).resolve(), arguments)
@@ -69,7 +83,9 @@ def prepare(settings: config.Config, state: Path, archive: upgrade.Archive, stop
     node_id = identity.enrol(server, settings, state, _description, stop)
     client = identity.NodeClient(server, node_id, state / "key.pem")
     history = journal.Journal(state / "tasks")
-    table = handlers.complete(client, archive)
+    if not settings.release_keys:
+        log.warning("release_keys.missing", effect="upgrades of the agent are refused", fix=archive.pin_command())
+    table = handlers.complete(client, archive, settings.release_keys)
     worker = tasks.Worker(client, history, state / "task.pem", table, stop)
     return report.Reporter(worker, {"agent_sha256": archive.sha256()})
 
@@ -118,10 +134,13 @@ def _work(reporter: report.Reporter) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="gpuaas-agent", description="GPUaaS node agent")
-    parser.add_argument("--config", type=Path, required=True, help="for example /etc/gpuaas/agent.json")
+    parser.add_argument("--config", type=Path, default=Path("/etc/gpuaas/agent.json"), help="default: %(default)s")
     parser.add_argument("--state", type=Path, default=Path("/var/lib/gpuaas-agent"), help="default: %(default)s")
     parser.add_argument("--trial", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--version", action="version", version=AGENT_VERSION)
+    actions = parser.add_subparsers(dest="command", metavar="COMMAND", help="default: run the agent")
+    pin = actions.add_parser("pin-release-key", help="accept releases of the agent that this key signed")
+    pin.add_argument("file", type=Path, metavar="FILE", help="public key, made by python -m gpuaas_agent.signer")
     return parser
 
 

@@ -11,6 +11,8 @@ from typing import Any
 from gpuaas_agent import parameters
 
 TASK_ID = re.compile(r"[a-z]+_[A-Za-z0-9]+")
+MESSAGE_MAX = 10_000
+"""Longer messages are shortened: the platform refuses a result whose message has more than 65536 characters."""
 
 
 class MalformedTask(Exception):
@@ -75,4 +77,4 @@ def outcome(status: str, result: dict[str, Any] | None = None, error: dict[str, 
 
 
 def problem(code: str, message: str) -> dict[str, str]:
-    return {"code": code, "message": message}
+    return {"code": code, "message": message[:MESSAGE_MAX]}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from gpuaas_agent import handlers, parameters
+from gpuaas_agent.handlers import ssh_trust
 from gpuaas_agent.host.ssh import certificates, keys, paths, sessions
 
 SERVING = (
@@ -117,3 +118,25 @@ def test_serials_of_another_form_are_refused(serials: object) -> None:
 @pytest.mark.parametrize("serials", [[], [1, 2**64 - 1]])
 def test_any_list_of_serials_is_accepted(serials: list[int]) -> None:
     assert parameters.serials(serials)
+
+
+@pytest.mark.parametrize(("before", "ended"), [("ssh-ed25519 AAAAold", 1), ("ssh-ed25519 AAAAnew", 0)])
+def test_sessions_of_unknown_certificates_end_when_the_authority_is_another_one(
+    before: str,
+    ended: int,
+    tmp_path: Path,
+    records: Path,
+    serving: "subprocess.Popen[bytes]",
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A platform that was restored from a backup has a new authority and does not know all serials of the old one."""
+    for name in ("USER_CA", "PRINCIPALS_PROGRAM", "REVOKED_SERIALS", "REVOKED_KEYS"):
+        monkeypatch.setattr(paths, name, tmp_path / name.lower())
+    monkeypatch.setattr(certificates, "_revocation_list", lambda _: b"")
+    paths.PRINCIPALS_PROGRAM.touch()
+    certificates.put_authority([before])
+    _record(records, serving.pid, "7")
+    _record(records, os.getpid(), "alice/AAAA")
+    params = {"user_ca_public_keys": ["ssh-ed25519 AAAAnew"], "revoked_serials": []}
+    assert ssh_trust.apply(params)["sessions_ended"] == ended
+    assert sessions.recorded().keys() == {os.getpid(), serving.pid} - ({serving.pid} if ended else set())

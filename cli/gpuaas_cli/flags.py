@@ -49,7 +49,7 @@ def take(argv: Sequence[str]) -> tuple[Flags, list[str]]:
             given["no_input"] = True
         elif flag in _TAKES_VALUE:
             given[_TAKES_VALUE[flag]] = value if has_value else next(words, None)
-            if given[_TAKES_VALUE[flag]] is None:
+            if not given[_TAKES_VALUE[flag]]:
                 raise failures.usage(f"{flag} needs a value", "gpuaas --help")
         else:
             left.append(word)

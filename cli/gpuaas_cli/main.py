@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Collection, Sequence
 
-from gpuaas_cli import VERSION, failures, overview, programs
+from gpuaas_cli import VERSION, failures, overview, programs, terminal
 from gpuaas_cli.flags import check, take
 
 # httpx has a command-line module that imports rich and pygments. It takes 200 ms and no request needs it.
@@ -24,7 +24,7 @@ def run(argv: Sequence[str]) -> int:
     try:
         return _dispatch(argv)
     except failures.Failure as failure:
-        print(failures.text(failure, as_json=False), file=sys.stderr)
+        terminal.talk(failures.text(failure, as_json=False))
         return failure.exit_code
 
 
@@ -33,9 +33,9 @@ def _dispatch(argv: Sequence[str]) -> int:
     command, *rest = words or ["--help"]
     places = {name: place for group in overview.COMMANDS.values() for name, (place, _) in group.items()}
     if command in ("--help", "-h", "help"):
-        print(overview.page())
+        terminal.out(overview.page())
     elif command == "--version":
-        print(f"gpuaas {VERSION}")
+        terminal.out(f"gpuaas {VERSION}")
     elif places.get(command):
         check(flags)
         return int(importlib.import_module("gpuaas_cli.runner.run").run(places[command], command, rest, flags))

@@ -12,12 +12,14 @@ from typing import Any
 
 import msgspec
 
+from gpuaas_cli import terminal
 from gpuaas_cli.flags import Flags
 
 _LONG_ID = re.compile(r"^([a-z]+)_[0-9a-z]{20}([0-9a-z]{6})$", re.IGNORECASE)
 _AGES = frozenset({"AGE", "SEEN", "USED"})
 """Titles of columns that show a time as an age."""
 
+talk = terminal.talk
 plain = msgspec.to_builtins
 """Converts records to dicts, lists and numbers."""
 
@@ -60,21 +62,16 @@ def now() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC)
 
 
-def talk(text: str) -> None:
-    """Print a message for users on stderr; stdout is for data."""
-    print(text, file=sys.stderr, flush=True)
-
-
 def show(flags: Flags, answer: Any, shape: Table) -> None:
     """Print one row or a list of rows, in the format of -o."""
     rows = answer if isinstance(answer, list | tuple) else [answer]
     if flags.structured_whole:
         show_data(flags, {"items": list(rows)} if rows is answer else answer)
     elif flags.output == "name":
-        print("".join(f"{_text(row, shape.name)}\n" for row in rows), end="")
+        terminal.out("".join(f"{flat(_text(row, shape.name))}\n" for row in rows), end="")
     elif rows:
         wide = flags.output == "wide"
-        print("\n".join(listing(rows, shape, wide=wide, width=0 if wide else terminal_width())))
+        terminal.out("\n".join(listing(rows, shape, wide=wide, width=0 if wide else terminal_width())))
     else:
         talk("Nothing found.")
 
@@ -84,11 +81,11 @@ def show_page(flags: Flags, row: Any, page: Sequence[str]) -> None:
     if flags.structured_whole:
         show_data(flags, row)
     else:
-        print("\n".join(page).lstrip("\n"))
+        terminal.out("\n".join(page).lstrip("\n"))
 
 
 def show_data(flags: Flags, value: Any) -> None:
-    print(encoded(flags.output, plain(value)), flush=True)
+    terminal.out(encoded(flags.output, plain(value)))
 
 
 def terminal_width(otherwise: int = 0) -> int:
@@ -96,12 +93,14 @@ def terminal_width(otherwise: int = 0) -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else otherwise
 
 
-def encoded(form: str, value: Any) -> str:
+def encoded(form: str, value: Any, *, indent: int | None = 2) -> str:
+    """Return a record as JSON or YAML. Characters that do not print are escapes, so that values stay the same."""
     if form == "json":
-        return json.dumps(value, indent=2, ensure_ascii=False)
+        return terminal.escaped(json.dumps(value, indent=indent, ensure_ascii=False))
     import yaml  # noqa: PLC0415 - a tenth of a second that only this form needs
 
-    return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True)).rstrip("\n")
+    text = str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True)).rstrip("\n")
+    return text if terminal.is_clean(text) else str(yaml.safe_dump(value, sort_keys=False)).rstrip("\n")
 
 
 def listing(rows: Sequence[Any], shape: Table, *, wide: bool = False, width: int = 0) -> Lines:
@@ -118,7 +117,7 @@ def listing(rows: Sequence[Any], shape: Table, *, wide: bool = False, width: int
 def facts(row: Any, shape: Table) -> Lines:
     """Return a line with title and value for each column that is not empty; `_` in a title becomes a space."""
     texts = [(column.title.replace("_", " "), _text(row, column.value, column.title)) for column in shape.columns]
-    return aligned([[title, " ".join(clean(text).split())] for title, text in texts if text])
+    return aligned([[title, flat(text)] for title, text in texts if text])
 
 
 def cells(row: Any, shape: Table, *, wide: bool = False) -> list[str]:
@@ -132,13 +131,13 @@ def aligned(cells: Sequence[Sequence[str]]) -> Lines:
 
 
 def cell(text: str, *, spaces: bool) -> str:
-    flat = " ".join(clean(text).split())
-    return (flat if spaces else flat.replace(" ", "_")) or "-"
+    line = flat(text)
+    return (line if spaces else line.replace(" ", "_")) or "-"
 
 
-def clean(text: str) -> str:
-    """Replace control characters: text from machines and apps may contain terminal commands."""
-    return "".join(char if char.isprintable() or char in "\n\t" else "�" for char in text)
+def flat(text: str) -> str:
+    """Return the text as one line, so that a line break in it cannot look like a line of the CLI."""
+    return " ".join(text.split())
 
 
 def payload_text(payload: Mapping[str, Any]) -> str:

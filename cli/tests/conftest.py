@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from gpuaas_agent import signer
 from gpuaas_sdk.testing import free_port
 
 TESTS = Path(__file__).parent
@@ -76,8 +77,16 @@ def interrupts_arrive() -> None:
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("server")) as running:
+def release_key(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The private key that signs releases of the agent; the server has its public key."""
+    path = tmp_path_factory.mktemp("offline") / "release.key"
+    signer.create_key(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory, release_key: Path) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("server"), "--agent-release-key", f"{release_key}.pub") as running:
         yield running
 
 
@@ -130,7 +139,7 @@ def cli(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Cli:
     """Signed in, with an organisation and a project."""
     cli = Cli(tmp_path_factory.mktemp("home"))
     cli("login", "--server", server.url, "--name", "admin", given=f"{server.password}\n")
-    cli("org", "create", "acme")
+    cli("org", "create", "acme", "--admin", "admin")
     cli("project", "create", "research", "--org", "acme")
     return cli
 
@@ -152,7 +161,7 @@ def cloud(cli: Cli, server: Server, tmp_path_factory: pytest.TempPathFactory) ->
         cli("app", "publish", "demo", "1.0.0")
         cli("app", "entitle", "demo")
         key = tmp_path_factory.mktemp("keys") / "demo.json"
-        cli("service-account", "create", "demo-controller", "--key-file", str(key))
+        cli("service-account", "create", "demo-controller", "--app", "demo", "--key-file", str(key))
         project_id = cli("get", "project", "research", "-o", "json").json["project_id"]
         log = (key.parent / "controller.log").open("w")
         where = ["--server", server.url, "--project", project_id, "--credentials", str(key), "--name", "demo-1"]

@@ -1,15 +1,13 @@
 """The node agent: its releases, nodes that take them one after another, and the tasks of nodes."""
 
 import hashlib
-import subprocess
-import sys
+import json
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from gpuaas_cli import failures
-from gpuaas_cli.input import files
+from gpuaas_agent import AGENT_VERSION, build, signer
 from gpuaas_cli.work import rollout
 from gpuaas_contract.agents import AgentRelease
 from gpuaas_contract.capacity import Node
@@ -18,35 +16,73 @@ Cli = Any
 
 
 @pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The agent, built as a release is."""
+def archive(tmp_path_factory: pytest.TempPathFactory, release_key: Path) -> Path:
+    """The agent, built and signed as a release is."""
     path = tmp_path_factory.mktemp("agent") / "agent.pyz"
-    subprocess.run([sys.executable, "-m", "gpuaas_agent.build", str(path)], check=True, capture_output=True)
+    build.build(path)
+    signer.sign(path, release_key)
     return path
 
 
 @pytest.fixture(scope="module")
-def release(fleet: Cli, archive: Path) -> dict[str, Any]:
-    registered: dict[str, Any] = fleet("agent", "register", str(archive), "-o", "json").json
-    return registered
+def colleague(fleet: Cli, server: Any, tmp_path_factory: pytest.TempPathFactory) -> Cli:
+    """A second operator of the platform, with a home of their own."""
+    password = "correct horse battery staple"
+    fleet("user", "create", "dora", "--password", given=f"{password}\n")
+    fleet("binding", "grant", "dora", "platform_ops", "--platform")
+    second = type(fleet)(tmp_path_factory.mktemp("colleague"))
+    second("login", "--server", server.url, "--name", "dora", given=f"{password}\n")
+    return second
 
 
-def test_a_release_has_the_version_and_digest_of_its_file(fleet: Cli, archive: Path, release: dict[str, Any]) -> None:
+@pytest.fixture(scope="module")
+def registered(fleet: Cli, archive: Path) -> Any:
+    return fleet("agent", "register", str(archive), "-o", "json")
+
+
+@pytest.fixture(scope="module")
+def release(registered: Any, colleague: Cli) -> dict[str, Any]:
+    """A release that a second person approved."""
+    named = registered.json["version"]
+    approved: dict[str, Any] = colleague("agent", "approve", named, "--reason", "same bytes", "-o", "json").json
+    return approved
+
+
+def test_a_release_is_installed_only_after_another_person_approved_it(
+    fleet: Cli, colleague: Cli, archive: Path, registered: Any
+) -> None:
+    made = registered.json
     content = archive.read_bytes()
-    assert release["sha256"] == hashlib.sha256(content).hexdigest()
-    assert release["version"] == files.agent_version(str(archive), content)
-    assert release["sha256"] in fleet("agent", "list").out
-    again = fleet("agent", "register", str(archive), "--version", "9.9.9")
-    assert f"These bytes are known already, as {release['version']}." in again.err
+    assert (made["sha256"], made["version"]) == (hashlib.sha256(content).hexdigest(), AGENT_VERSION)
+    assert (made["status"], made["approved_by"]) == ("registered", "")
+    assert f"gpuaas agent approve {AGENT_VERSION} --reason REASON" in registered.err
+    to = ("--to", AGENT_VERSION, "--reason", "x")
+    early = fleet("agent", "upgrade", "fleet-1", *to, expect=5)
+    assert "code=agent_release_unapproved" in early.err
+    own = fleet("agent", "approve", AGENT_VERSION, "--reason", "I trust myself", expect=3)
+    assert "another person must approve it" in own.err
+
+    approved = colleague("agent", "approve", made["sha256"][:12], "--reason", "built it too: the same SHA-256")
+    assert "approved" in approved.out
+    assert f"next: gpuaas agent upgrade NODE --to {AGENT_VERSION}" in approved.err
+    again = fleet("agent", "register", str(archive), "-o", "json").json
+    assert (again["status"], again["registered_by"]) == ("approved", made["registered_by"])
+    assert fleet("agent", "list", "-o", "json").json["items"] == [again]
 
 
-def test_what_is_no_agent_is_not_sent(fleet: Cli, tmp_path: Path) -> None:
+def test_what_is_not_a_signed_build_is_not_registered(fleet: Cli, archive: Path, tmp_path: Path) -> None:
     file = tmp_path / "agent.pyz"
     assert "cannot be read" in fleet("agent", "register", str(file), expect=64).err
-    file.write_text("not a zip")
-    refused = fleet("agent", "register", str(file), expect=64)
-    assert "is no archive of the agent" in refused.err
-    assert "next: python -m gpuaas_agent.build" in refused.err
+    file.write_bytes(archive.read_bytes() + b"more")
+    unsigned = fleet("agent", "register", str(file), expect=64)
+    assert f"next: python -m gpuaas_agent.signer sign {file} --key KEY" in unsigned.err
+    Path(f"{file}.sig").write_text("{}")
+    assert "is not the signature of a build" in fleet("agent", "register", str(file), expect=64).err
+    refused = fleet("agent", "register", str(file), "--signature", f"{archive}.sig", expect=1)
+    assert "code=agent_signature_invalid" in refused.err
+    document = json.loads(Path(f"{archive}.sig").read_text())
+    Path(f"{file}.sig").write_text(json.dumps({**document, "version": "9.9.9"}))
+    assert "code=agent_signature_invalid" in fleet("agent", "register", str(file), expect=1).err
 
 
 def test_a_rollout_stops_at_the_first_failure_and_continues_where_it_ended(fleet: Cli, release: dict[str, Any]) -> None:
@@ -104,7 +140,15 @@ def test_tasks_of_a_node_are_listed_and_described(fleet: Cli) -> None:
 
 def test_a_rollout_includes_the_nodes_that_respond_and_run_another_release() -> None:
     release = msgspec.convert(
-        {"sha256": "new", "version": "2", "size_bytes": 1, "registered_by": "u", "registered_at": _MOMENT}, AgentRelease
+        {
+            **dict.fromkeys(("signature", "key_id", "registered_by"), "x"),
+            "sha256": "new",
+            "version": "2",
+            "size_bytes": 1,
+            "status": "approved",
+            "registered_at": _MOMENT,
+        },
+        AgentRelease,
     )
     nodes = [_node("old"), _node("done", agent_sha256="new"), _node("away", status="lost")]
     planned = rollout.plan(nodes, release)
@@ -117,12 +161,6 @@ def test_a_rollout_includes_the_nodes_that_respond_and_run_another_release() -> 
         "done runs 2 already.",
         "away sends no heartbeat and was left out; try again when it does.",
     ]
-
-
-def test_an_archive_without_a_version_asks_for_one(archive: Path) -> None:
-    content = archive.read_bytes().replace(b"AGENT_VERSION = ", b"AGENT_VERSIOM = ")
-    with pytest.raises(failures.Failure):
-        files.agent_version("x", content)
 
 
 _MOMENT = "2030-01-01T00:00:00Z"

@@ -34,14 +34,14 @@ SUBCOMMANDS = {
     "org": ["create"],
     "project": ["create", "get", "rename", "delete", "use"],
     "service-account": [
-        *("create", "list", "disable", "enable", "delete"),
+        *("create", "list", "get", "bind", "disable", "enable", "delete"),
         *("key", "keys", "rotate-key", "revoke-key"),
     ],
     "node": [
         *("token", "list", "get", "inspect", "health", "set", "cordon", "uncordon", "drain", "retire"),
-        *("task list", "task describe"),
+        *("sanitise", "mark-sanitised", "task list", "task describe"),
     ],
-    "agent": ["register", "list", "upgrade"],
+    "agent": ["register", "approve", "list", "upgrade"],
     "allocation": ["request", "list", "people", "release", "force-release"],
     "credential": ["create", "list", "rotate", "revoke"],
     "ssh-key": ["add", "list", "delete"],
@@ -53,7 +53,7 @@ SUBCOMMANDS = {
     "app": ["register", "show", "publish", "deprecate", "withdraw", "entitle"],
 }
 SINGLE = [
-    *("up", "down", "get", "triage", "access", "whoami", "can-i", "login", "logout", "ssh"),
+    *("up", "down", "get", "triage", "access", "whoami", "can-i", "login", "logout", "ssh", "doctor"),
     *("explain", "schema", "events", "password", "break-glass"),
     *("deploy", "stop", "start", "restart", "upgrade", "rollback", "decommission"),
 ]
@@ -132,7 +132,7 @@ def test_a_project_that_is_not_there_is_named(cli: Cli) -> None:
 
 
 def test_a_conflict_ends_with_5(cli: Cli) -> None:
-    assert "code=conflict" in cli("org", "create", "acme", expect=5).err
+    assert "code=conflict" in cli("org", "create", "acme", "--admin", "admin", expect=5).err
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_a_key_file_is_private_and_its_secret_is_never_shown(cli: Cli, tmp_path:
 
 
 def test_a_dry_run_changes_nothing(cli: Cli) -> None:
-    cli("org", "create", "never", "--dry-run")
+    cli("org", "create", "never", "--admin", "admin", "--dry-run")
     assert "never" not in cli("get", "orgs", "-o", "name").out.split()
 
 

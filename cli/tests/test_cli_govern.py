@@ -45,7 +45,7 @@ def used(cloud: Cli, server: Any, tmp_path_factory: pytest.TempPathFactory) -> I
     """An instance on gpu-3 whose app reported two records."""
     cloud("deploy", "demo", "--name", "metered", "--version", "1.0.0", "--set", "head_allocation=gpu-3")
     file = tmp_path_factory.mktemp("keys") / "meter.json"
-    cloud("service-account", "create", "meter", "--key-file", str(file))
+    cloud("service-account", "create", "meter", "--app", "demo", "--key-file", str(file))
     project_id = cloud("get", "project", "research", "-o", "json").json["project_id"]
     asyncio.run(_report(server.url, project_id, **json.loads(file.read_text())))
     yield cloud
@@ -88,8 +88,8 @@ def test_a_new_password_comes_from_stdin_and_counts(cli: Cli, ada: dict[str, Any
 @pytest.mark.parametrize(
     "words",
     [
-        ("org", "create", "Bad Name!!"),
-        ("node", "token", ""),
+        ("org", "create", "Bad Name!!", "--admin", "admin"),
+        ("node", "token", "a b"),
         ("custody", "unseal"),
         ("audit", "list", "--since", "99999999d"),
         ("get", "node", "\udcff"),
@@ -228,7 +228,8 @@ def test_an_artifact_goes_from_a_file_into_a_channel_and_out_of_use(cli: Cli, tm
     promoted = cli("artifact", "promote", made["artifact_id"], "--channel", "stable", "-o", "json").json
     assert (promoted["lifecycle"], promoted["channels"]) == ("promoted", ["stable"])
     assert cli("artifact", "storage", "-o", "json").json["bytes_used"] == file.stat().st_size
-    assert cli("artifact", "storage").out.split()[-3:] == [str(file.stat().st_size), "1", "none"]
+    size = str(file.stat().st_size)
+    assert cli("artifact", "storage").out.split()[-5:] == [size, "1", "none", size, str(20 * 1024**3)]
     cli("artifact", "deprecate", "tool", "--reason", "replaced")
     cli("artifact", "retire", made["digest"], "--reason", "too old")
     assert "tool" not in cli("artifact", "list").out

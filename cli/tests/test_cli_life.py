@@ -213,6 +213,19 @@ def test_an_instance_is_handed_to_another_controller(lively: Cli) -> None:
     assert "There is no active service account absent" in unknown.err
 
 
+def test_a_service_account_shows_its_apps_and_is_bound_to_others(lively: Cli, tmp_path: Path) -> None:
+    lively("service-account", "create", "pipeline", "--key-file", str(tmp_path / "key.json"))
+    refused = lively("operator", "set", "lively", "pipeline", "--reason", "x", expect=1)
+    assert "gpuaas service-account bind pipeline --app demo" in refused.err
+    assert "it can claim no operation" in lively("service-account", "get", "pipeline").out
+    bound = lively("service-account", "bind", "pipeline", "--app", "demo", "--permission", "apps.operation.execute")
+    assert "demo" in bound.out
+    shown = lively("service-account", "get", "pipeline", "-o", "json").json
+    assert (shown["apps"], shown["permissions"]) == (["demo"], ["apps.operation.execute"])
+    lively("operator", "set", "lively", "pipeline", "--reason", "x", "--dry-run")
+    lively("service-account", "delete", "pipeline")
+
+
 def test_a_secret_is_listed_and_destroyed_but_never_shown(lively: Cli) -> None:
     (issued,) = lively("secret", "list", "lively", "-o", "json").json["items"]
     assert "value" not in issued

@@ -79,6 +79,20 @@ def test_a_claim_is_drained_and_given_back(small: Cli) -> None:
     small("node", "uncordon", name, "--reason", "fan is new")
 
 
+def test_a_node_that_was_used_shows_who_may_get_it_and_the_next_commands(spare: Cli) -> None:
+    assert spare("get", "node", "spare-2", "-o", "json").json["tenancy"] == "clean"
+    project = spare("allocation", "request", "--node", "spare-2", "--wait", "-o", "json").json["items"][0]["project_id"]
+    spare("allocation", "release", "spare-2", "--wait")
+    (line,) = [line for line in spare("node", "list").out.splitlines() if line.startswith("spare-2 ")]
+    assert " used " in line
+    page = spare("node", "get", "spare-2").out
+    assert f"used by {project}; no other project gets it" in page
+    assert "gpuaas node mark-sanitised spare-2 --reason REASON" in page
+    refused = spare("node", "mark-sanitised", "spare-2", "--reason", "wiped", expect=5).err
+    assert "gpuaas node token spare-2" in refused
+    assert "no provisioner" in spare("node", "sanitise", "spare-2", "--reason", "wiped", expect=5).err
+
+
 def test_a_claim_that_is_not_stuck_is_not_forced(spare: Cli) -> None:
     spare("allocation", "request", "--node", "spare-1", "--wait")
     spare("allocation", "force-release", "spare-1", "--reason", "hurry", expect=5)

@@ -7,7 +7,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.operations import Reason
 from gpuaas_contract.paths import ALLOCATION, MACHINE_GRANT, PROJECT
-from gpuaas_contract.wire import PageQuery, Request, Serial, Timestamp, Wire
+from gpuaas_contract.wire import Id, PageQuery, Request, Serial, Timestamp, Wire
 
 CERTIFICATE_S_MAX = 600
 CertificateSeconds = Annotated[
@@ -20,9 +20,9 @@ GrantState = Literal["active", "ended"]
 class RequestMachineAccess(Request):
     """Asks for a certificate to log in to an allocation's machine."""
 
-    public_key: str
+    public_key: Annotated[str, msgspec.Meta(max_length=8192)]
     """An Ed25519 key in OpenSSH form. The private key never leaves the caller."""
-    operation_id: str = ""
+    operation_id: Id = ""
     """App controllers send the operation they hold; people leave it empty."""
     epoch: int = 0
     """Epoch of the operation's lease, for app controllers."""

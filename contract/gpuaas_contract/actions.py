@@ -1,17 +1,15 @@
 """Actions: what an app lets people do with a running instance. The platform authorises, records and routes them."""
 
-from typing import Any
-
 from gpuaas_contract import errors
 from gpuaas_contract.operations import Operation, OptionalReason
 from gpuaas_contract.paths import ACTION
-from gpuaas_contract.wire import Query, Request, WaitSeconds
+from gpuaas_contract.wire import Inputs, Query, Request, WaitSeconds
 
 
 class InvokeAction(Request):
     """Runs one of the actions that an app offers."""
 
-    inputs: dict[str, Any] = {}
+    inputs: Inputs = {}
     """Checked against the action's schema in the app's manifest."""
     reason: OptionalReason = ""
     """Reason; stored with the operation."""

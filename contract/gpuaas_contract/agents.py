@@ -4,39 +4,73 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from gpuaas_contract import errors
+from gpuaas_contract.lifecycles import AgentReleaseStatus
 from gpuaas_contract.node import TaskError
 from gpuaas_contract.operations import Reason
-from gpuaas_contract.paths import ADMIN, NODE, NODE_TASK
+from gpuaas_contract.paths import ADMIN, NODE, NODE_TASK, REGISTERED_RELEASE
 from gpuaas_contract.wire import Label, Query, Request, Timestamp, WaitSeconds, Wire
 
 Sha256 = Annotated[
-    str, msgspec.Meta(pattern=r"^[0-9a-f]{64}(?!\n)$", description="A digest has 64 lower-case hex digits.")
+    str,
+    msgspec.Meta(max_length=64, pattern=r"^[0-9a-f]{64}(?!\n)$", description="A digest has 64 lower-case hex digits."),
+]
+ReleaseSignature = Annotated[
+    str,
+    msgspec.Meta(
+        max_length=88,
+        pattern=r"^[A-Za-z0-9+/]{86}==(?!\n)$",
+        description="An Ed25519 signature in base64 has 88 characters.",
+    ),
 ]
 TaskState = Literal["queued", "succeeded", "failed", "refused", "expired"]
 
 
+def release_message(version: str, sha256: str) -> bytes:
+    """Return what a release key signs. The first line makes signatures for other purposes invalid for a release."""
+    return f"gpuaas-agent-release-v1\n{version}\n{sha256}".encode()
+
+
 class RegisterAgentRelease(Request):
-    """Registers a build of the node agent, so that it can be installed on nodes."""
+    """Registers a signed build of the node agent, so that it can be installed on nodes."""
 
     version: Label
-    """Name of the build, for people. Nodes use the digest."""
+    """Version of the build. The signature covers it."""
     content: Annotated[bytes, msgspec.Meta(min_length=1)]
     """The built agent, one .pyz file, base64."""
+    signature: ReleaseSignature
+    """Ed25519 by an offline release key over `gpuaas-agent-release-v1\\n{version}\\n{sha256}`, base64."""
 
 
 class AgentRelease(Wire):
-    """A build of the node agent that can be installed on nodes."""
+    """A signed build of the node agent."""
 
     sha256: str
     """Identifies the release: a node runs exactly these bytes or keeps its present agent."""
     version: str
     size_bytes: int
+    signature: str
+    """By the release key. Nodes verify it with the keys that are pinned on them."""
+    key_id: str
+    """The release key that signed it: the first 16 digits of the SHA-256 of its public key (DER)."""
+    status: AgentReleaseStatus
+    """`registered`: it cannot be installed before another person approves it."""
     registered_by: str
     registered_at: Timestamp
+    approved_by: str = ""
+    """Who approved it. The registrar, if the server's policy asks for no second person."""
+    approved_at: Timestamp | None = None
+
+
+class ApproveAgentRelease(Request):
+    """Approves a release that another person registered."""
+
+    reason: Reason
+    """Reason; stored in the audit trail."""
 
 
 class UpgradeAgent(Request):
-    """Installs a registered build of the agent on a node."""
+    """Installs an approved build of the agent on a node."""
 
     sha256: Sha256
     reason: Reason
@@ -79,9 +113,24 @@ class TaskWaitQuery(Query):
 AGENT_RELEASE_REGISTER = ADMIN.row(
     "/agent-releases",
     "capacity.agent_release.register",
-    "Register a build of the node agent",
-    "The same bytes again change nothing.",
-).post(RegisterAgentRelease, AgentRelease, "capacity.agent.release", subject="sha256", status=201)
+    "Register a signed build of the node agent",
+    "Refused unless a release key that the server was configured with signed it. The same bytes again change nothing; "
+    "with a signature by another key, they get that signature.",
+).post(
+    RegisterAgentRelease,
+    AgentRelease,
+    "capacity.agent.release",
+    subject="sha256",
+    status=201,
+    errors=(errors.AgentNoReleaseKey, errors.AgentSignatureInvalid),
+)
+AGENT_RELEASE_APPROVE = REGISTERED_RELEASE.row(
+    "/approve",
+    "capacity.agent_release.approve",
+    "Approve a release of the node agent",
+    "By another person than the one who registered it, unless the server was started with "
+    "`--agent-release-approvals 0`.",
+).post(ApproveAgentRelease, AgentRelease, "capacity.agent.release", subject="sha256")
 AGENT_RELEASE_LIST = ADMIN.row(
     "/agent-releases", "capacity.agent_release.list", "List releases of the node agent"
 ).list(AgentRelease, "capacity.node.read")
@@ -89,8 +138,9 @@ NODE_UPGRADE_AGENT = NODE.row(
     "/upgrade-agent",
     "capacity.node.upgrade_agent",
     "Install a release of the agent on a node",
-    "If the new agent does not report, the node keeps the present one.",
-).post(UpgradeAgent, NodeTask, "capacity.agent.release", status=202)
+    "The node verifies the signature before it runs anything of the release. If the new agent does not report, the "
+    "node keeps the present one.",
+).post(UpgradeAgent, NodeTask, "capacity.agent.release", status=202, errors=(errors.AgentReleaseUnapproved,))
 NODE_INSPECT = NODE.row(
     "/inspect",
     "capacity.node.inspect",

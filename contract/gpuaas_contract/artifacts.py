@@ -12,7 +12,18 @@ from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import ArtifactLifecycle, ArtifactTrust
 from gpuaas_contract.paths import ADMIN, ARTIFACT, PROJECT, ArtifactPath
 from gpuaas_contract.policy import PolicyLimit
-from gpuaas_contract.wire import Label, OptionalLabel, PageQuery, Path, Query, Request, Timestamp, Wire
+from gpuaas_contract.wire import (
+    Label,
+    LongText,
+    OptionalLabel,
+    PageQuery,
+    Path,
+    Query,
+    Request,
+    ShortText,
+    Timestamp,
+    Wire,
+)
 
 SHARED = "platform"
 """The scope of artifacts and trust keys that are valid for every project."""
@@ -67,16 +78,16 @@ Source = LocalSource | HttpSource | OciSource
 class EnvelopeSignature(Wire):
     """One signature over an envelope."""
 
-    sig: str
+    sig: Annotated[str, msgspec.Meta(max_length=16_384)]
     """Base64."""
-    keyid: str = ""
+    keyid: LongText = ""
     """A hint by the signer; it is not used for verification."""
 
 
 class Envelope(Wire):
     """A DSSE envelope around an in-toto statement whose subject is the artifact's digest."""
 
-    payload_type: str = msgspec.field(name="payloadType")
+    payload_type: ShortText = msgspec.field(name="payloadType")
     """`application/vnd.in-toto+json`."""
     payload: Annotated[str, msgspec.Meta(max_length=262_144)]
     """Base64 of the statement."""
@@ -142,6 +153,10 @@ class ArtifactStorage(Wire):
     """Number of artifacts counted in `bytes_used`."""
     limit: PolicyLimit | None
     """The limit that applies here, and the policy layer that sets it; none: no limit."""
+    org_bytes_used: int = 0
+    """The same as `bytes_used` for all projects of the organisation together; 0 for shared artifacts."""
+    org_bytes_max: int | None = None
+    """Quota of the organisation, which the operator of the platform sets; none: no quota."""
 
 
 class VerifyArtifact(Request):
@@ -182,6 +197,7 @@ _PUBLISH = {
     "media_type": "text/plain",
     "source": {"kind": "local"},
 }
+_STORAGE_ERRORS = (errors.PolicyDenied, errors.StorageQuotaExceeded)
 _CONTENT_ERRORS = (
     errors.ArtifactDigestMismatch,
     errors.ArtifactTooLarge,
@@ -191,6 +207,7 @@ _CONTENT_ERRORS = (
     errors.ArtifactContentMissing,
     errors.ArtifactSourceDenied,
     errors.ArtifactSourceUnreachable,
+    errors.InsufficientStorage,
 )
 TRUST_ERRORS = (
     errors.ArtifactUnverified,
@@ -236,7 +253,7 @@ PUBLISH = PROJECT.row(
     PublishArtifact,
     Artifact,
     status=201,
-    errors=(errors.ArtifactSourceDenied, errors.ArtifactTooLarge, errors.ArtifactRevoked, errors.PolicyDenied),
+    errors=(errors.ArtifactSourceDenied, errors.ArtifactTooLarge, errors.ArtifactRevoked, *_STORAGE_ERRORS),
     example=_PUBLISH,
 )
 LIST = PROJECT.row("/artifacts", "artifacts.artifact.list", "List artifacts, oldest first").list(
@@ -261,7 +278,8 @@ CONTENT_PUT = ARTIFACT.row(
         errors.ArtifactTruncated,
         errors.ArtifactRetired,
         errors.ArtifactRevoked,
-        errors.PolicyDenied,
+        errors.InsufficientStorage,
+        *_STORAGE_ERRORS,
     ),
 )
 SIGNATURE_PUT = ARTIFACT.row(
@@ -284,7 +302,8 @@ VERIFY = ARTIFACT.row(
         errors.ArtifactSourceUnreachable,
         errors.ArtifactRetired,
         errors.ArtifactRevoked,
-        errors.PolicyDenied,
+        errors.InsufficientStorage,
+        *_STORAGE_ERRORS,
     ),
     example={},
 )

@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 
 from gpuaas_contract.paths import ADMIN, BINDING, BREAK_GLASS, ORG, ORG_BINDING, PROJECT, PROJECT_BINDING
-from gpuaas_contract.wire import Request, Timestamp, Wire
+from gpuaas_contract.wire import Id, Request, Timestamp, Wire
 
 BREAK_GLASS_MINUTES_MAX = 60
 REASON_LENGTH_MIN = 10
@@ -32,15 +32,15 @@ class RoleBinding(Wire):
 class BindRole(Request):
     """Gives a person a role in the scope of the path."""
 
-    user_id: str
-    role: str
+    user_id: Id
+    role: Id
     """A role that can be given there; docs/reference/permissions.md lists them."""
 
 
 class BreakGlass(Request):
     """Takes temporary, audited access to a project in an emergency."""
 
-    project_id: str
+    project_id: Id
     reason: Annotated[str, msgspec.Meta(min_length=REASON_LENGTH_MIN, max_length=1000)]
     """Shown in the audit trail of the organisation."""
     minutes: Annotated[int, msgspec.Meta(ge=1, le=BREAK_GLASS_MINUTES_MAX)] = 30

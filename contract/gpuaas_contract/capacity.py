@@ -5,10 +5,21 @@ from typing import Annotated, Any
 import msgspec
 
 from gpuaas_contract import errors
-from gpuaas_contract.lifecycles import AllocationStatus, NodeAdminState, NodeStatus
+from gpuaas_contract.lifecycles import AllocationStatus, NodeAdminState, NodeStatus, NodeTenancy
 from gpuaas_contract.operations import Reason
 from gpuaas_contract.paths import ADMIN, ALLOCATION, NODE, PROJECT
-from gpuaas_contract.wire import Label, NoBody, OptionalLabel, PageQuery, Request, Timestamp, Wire
+from gpuaas_contract.wire import (
+    Id,
+    Label,
+    NoBody,
+    OptionalLabel,
+    PageQuery,
+    Request,
+    ShortText,
+    Timestamp,
+    Wire,
+    json_bytes,
+)
 
 ALLOCATIONS_PER_REQUEST_MAX = 64
 TokenSeconds = Annotated[int, msgspec.Meta(ge=60, le=86_400, description="From 60 to 86400 seconds.")]
@@ -19,28 +30,43 @@ class Gpu(Wire):
     """One GPU of a node, as the driver reports or operators declare."""
 
     index: int
-    type: str
+    type: ShortText
     """Model, as the driver reports it."""
-    device: str
+    device: ShortText
     """Its file on the node: /dev/nvidia0."""
 
 
 class Facts(Wire):
     """Hardware and system facts that a node reports."""
 
-    hostname: str
+    hostname: Annotated[str, msgspec.Meta(max_length=255)]
     cpus: int
     memory_mb: int
     """In MiB."""
-    gpus: list[Gpu] = []
-    os: str = ""
-    kernel: str = ""
-    architecture: str = ""
+    gpus: Annotated[list[Gpu], msgspec.Meta(max_length=256, description="At most 256 GPUs.")] = []
+    os: ShortText = ""
+    kernel: ShortText = ""
+    architecture: ShortText = ""
     disk_gb: int = 0
     """Size of the root file system, in units of 10⁹ bytes."""
-    addresses: list[str] = []
+    addresses: Annotated[list[Id], msgspec.Meta(max_length=256, description="At most 256 addresses.")] = []
     """Addresses that can be reached from other hosts."""
     ssh_port: int = 22
+
+
+class SanitiseAttempt(Wire):
+    """An attempt of the provisioner to reinstall a machine. It needs the provisioner's word and a new enrolment."""
+
+    attempt_id: str
+    reason: str
+    """Why it began."""
+    began_at: Timestamp
+    ends_at: Timestamp
+    """The node is quarantined if it is not clean by then."""
+    is_installed: bool = False
+    """Whether the provisioner reported that the machine is reinstalled."""
+    is_enrolled: bool = False
+    """Whether the machine enrolled again, with a new key and a token that only the provisioner got."""
 
 
 class Node(Wire):
@@ -64,6 +90,7 @@ class Node(Wire):
     boot_id: str
     """Changes with every boot."""
     enrolled_at: Timestamp
+    """When it enrolled with its present key."""
     last_seen_at: Timestamp
     """When the platform last received a heartbeat."""
     allocation_id: str | None
@@ -76,12 +103,27 @@ class Node(Wire):
     """Number of GPUs by model, counted from the facts."""
     agent_sha256: str = ""
     """SHA-256 of the agent's file; empty when the agent runs from source."""
+    tenancy: NodeTenancy = "clean"
+    """`clean`: every project may get it. `used`: only the project that has or had it last. `sanitising` and
+    `quarantined`: no project."""
+    tenancy_reason: str = ""
+    """Why it is sanitised or quarantined, or the operator's reason to call it clean."""
+    used_by_project_id: str = ""
+    """The project that used it since it was clean. Empty: none, or, for a `used` node of an older release, several."""
+    released_at: Timestamp | None = None
+    """When its last allocation was released."""
+    sanitised_at: Timestamp | None = None
+    sanitised_by: str = ""
+    """`provisioner:HOST`, or `operator:USER_ID` when an operator declared it."""
+    sanitising: SanitiseAttempt | None = None
+    """The attempt that is in progress."""
     revision: int = 1
     """Grows with every change by an operator; heartbeats do not change it."""
 
 
 class NodeQuery(PageQuery):
     status: NodeStatus | None = None
+    tenancy: NodeTenancy | None = None
     admin_state: NodeAdminState | None = None
     """None: all nodes that are not retired."""
     name: str = ""
@@ -99,7 +141,7 @@ class SetNode(Request):
 
 
 class ChangeNode(Request):
-    """Cordons, drains, uncordons or retires a node."""
+    """Cordons, drains, uncordons, retires or sanitises a node."""
 
     reason: Reason
     """Shown with the node and stored in the audit trail."""
@@ -245,7 +287,7 @@ class CreateAllocation(Request):
     """Number of allocations; all of them are made, or none."""
     scheduler_type: OptionalLabel = ""
     """Free text for integrations; stored, never interpreted."""
-    integration_metadata: dict[str, Any] = {}
+    integration_metadata: Annotated[dict[str, Any], json_bytes(INTEGRATION_METADATA_BYTES_MAX)] = {}
     """Free data for integrations: at most 8192 bytes as JSON, never interpreted."""
 
 
@@ -298,6 +340,20 @@ NODE_RETIRE = NODE.row(
     "Retire a node permanently",
     "Ends the node's identity. Refused while an allocation is on the node.",
 ).post(ChangeNode, Node)
+NODE_SANITISE = NODE.row(
+    "/sanitise",
+    "capacity.node.sanitise",
+    "Have the provisioner reinstall a node now",
+    "Ends the node's identity. The node is `clean` when the provisioner reports that it is reinstalled and the machine "
+    "has enrolled again. Refused while an allocation is on the node, and if the platform has no provisioner.",
+).post(ChangeNode, Node, status=202)
+NODE_MARK_SANITISED = NODE.row(
+    "/mark-sanitised",
+    "capacity.node.mark_sanitised",
+    "Declare that operators reinstalled a node",
+    "Every project may get the node then. Refused while an allocation is on the node, and until the machine has "
+    "enrolled with a new key after the last release: the last tenant may have a copy of the old one.",
+).post(ChangeNode, Node, "capacity.node.sanitise")
 NODE_ALLOCATIONS = NODE.row("/allocations", "capacity.node.allocations", "List the allocations on a node").get(
     NodeAllocations, "capacity.node.read"
 )

@@ -43,7 +43,9 @@ PermissionKey = Annotated[
 Digest = Annotated[
     str,
     msgspec.Meta(
-        pattern=r"^sha256:[0-9a-f]{64}(?!\n)$", description="A digest is `sha256:` and 64 hexadecimal digits."
+        max_length=71,
+        pattern=r"^sha256:[0-9a-f]{64}(?!\n)$",
+        description="A digest is `sha256:` and 64 hexadecimal digits.",
     ),
 ]
 Reason = Annotated[str, msgspec.Meta(min_length=1, max_length=500, description="A reason has 1 to 500 characters.")]
@@ -110,6 +112,14 @@ class ActionSpec(Request):
     deadline_s: int = 300
 
 
+class ControllerSpec(Request):
+    """What the app's controller needs from the platform."""
+
+    permissions: Annotated[list[PermissionKey], msgspec.Meta(max_length=200)] = []
+    """Permission keys that its service account gets, `apps.operation.execute` among them; empty: the usual ones,
+    docs/reference/permissions.md, and the app's own keys that list `service_account`."""
+
+
 class ArtifactRef(Request):
     """An artifact that a version needs, by digest."""
 
@@ -145,6 +155,7 @@ class Manifest(Request):
     permissions: dict[PermissionKey, PermissionSpec] = {}
     """Permission keys of the app, `area.thing.verb`, in an area the platform does not use."""
     actions: list[ActionSpec] = []
+    controller: ControllerSpec = ControllerSpec()
     secret_purposes: list[SecretPurpose] = []
     """Purposes for which the app's controller may issue runtime secrets."""
     artifacts: dict[Label, ArtifactRef] = {}
@@ -220,9 +231,9 @@ class SetEntitlement(Request):
 
     enabled: bool
     """False: no new deploys and upgrades; existing instances can still be managed."""
-    versions: list[VersionPattern] = []
+    versions: Annotated[list[VersionPattern], msgspec.Meta(max_length=100)] = []
     """Versions that may be deployed; empty: all."""
-    channels: list[Label] = []
+    channels: Annotated[list[Label], msgspec.Meta(max_length=100)] = []
     """Channels whose versions may be deployed; empty: all."""
     instances_max: Count | None = None
     """Largest number of instances of the app in the project; none: no limit here."""

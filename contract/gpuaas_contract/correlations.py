@@ -5,9 +5,25 @@ from gpuaas_contract.events import Event
 from gpuaas_contract.instances import Member
 from gpuaas_contract.operations import Operation
 from gpuaas_contract.paths import CORRELATION
-from gpuaas_contract.wire import Wire
+from gpuaas_contract.wire import Timestamp, Wire
 
 PART_MAX = 500
+
+
+class RefusedRequest(Wire):
+    """A request that was refused. The server keeps the last ones of each project in memory, until it restarts."""
+
+    occurred_at: Timestamp
+    route: str
+    """Name of the endpoint that was called."""
+    actor_type: str
+    actor_id: str
+    actor_name: str
+    status: int
+    """HTTP status of the answer."""
+    code: str
+    message: str
+    fix: str
 
 
 class Correlation(Wire):
@@ -26,6 +42,9 @@ class Correlation(Wire):
     """Part that is not shown -> permission that is needed to see it."""
     truncated: list[str]
     """Parts that have more items than are shown."""
+    refused: list[RefusedRequest] = []
+    """Requests that were refused, recently and by the server that answers: your own; of others, if you may read the
+    audit trail."""
 
 
 CORRELATION_GET = CORRELATION.row(

@@ -9,7 +9,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.operations import Reason
 from gpuaas_contract.paths import CREDENTIAL, CREDENTIAL_DELIVERY, OPERATION, PROJECT
-from gpuaas_contract.wire import Label, Request, Timestamp, Wire
+from gpuaas_contract.wire import Id, Label, Request, Secret, Timestamp, Wire
 
 CredentialState = Literal["active", "revoked"]
 PRIVATE_KEY_LENGTH_MAX = 16_384
@@ -17,7 +17,7 @@ SUITE = "hpke:x25519,hkdf-sha256,aes-256-gcm"
 """HPKE base mode: DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, AES-256-GCM; `info` is `seal_info`, `aad` is empty."""
 
 PrivateKey = Annotated[
-    str,
+    Secret,
     msgspec.Meta(
         min_length=1,
         max_length=PRIVATE_KEY_LENGTH_MAX,
@@ -33,7 +33,12 @@ Username = Annotated[
     ),
 ]
 RecipientKey = Annotated[
-    str, msgspec.Meta(pattern=r"^[A-Za-z0-9+/]{43}=(?!\n)$", description="An X25519 public key: 32 bytes in base64.")
+    str,
+    msgspec.Meta(
+        max_length=44,
+        pattern=r"^[A-Za-z0-9+/]{43}=(?!\n)$",
+        description="An X25519 public key: 32 bytes in base64.",
+    ),
 ]
 
 
@@ -104,7 +109,7 @@ class DeliverCredential(Request):
 
     epoch: int
     """Epoch of the operation's lease."""
-    credential_id: str
+    credential_id: Id
     """A credential that the inputs of the instance or the operation name."""
     recipient_key: RecipientKey
     """Public key made for this delivery; the private key stays in the controller's memory."""
@@ -123,7 +128,7 @@ class CredentialDelivery(Wire):
 class OpenCredential(Request):
     """Opens a delivery, for an operation of the same instance."""
 
-    operation_id: str
+    operation_id: Id
     epoch: int
     """Epoch of the operation's lease, which the caller holds."""
 

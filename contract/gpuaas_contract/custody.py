@@ -6,9 +6,9 @@ import msgspec
 
 from gpuaas_contract import errors
 from gpuaas_contract.paths import ADMIN
-from gpuaas_contract.wire import Request, Wire
+from gpuaas_contract.wire import Request, Secret, Wire
 
-Passphrase = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
+Passphrase = Annotated[Secret, msgspec.Meta(min_length=1, max_length=1024)]
 
 
 class CustodyStatus(Wire):

@@ -205,6 +205,17 @@ class PolicyDenied(ApiError):
     default_fix = "`details.layer` names the policy layer: ask its admin, or choose a value that the policy allows."
 
 
+class StorageQuotaExceeded(ApiError):
+    """`details` has `max`, `present` and `asked`, in bytes."""
+
+    code, status, retryable = "storage_quota_exceeded", 422, False
+    title = "The artifacts of the organisation would need more storage than it may use"
+    default_fix = (
+        "Retire artifacts that are not needed: gpuaas artifact list, then gpuaas artifact retire ARTIFACT --reason"
+        " TEXT. Or ask the operator of the platform for a larger --artifact-quota-bytes."
+    )
+
+
 class NoCapacity(ApiError):
     code, status, title, retryable = "no_capacity", 422, "No node fits the request", True
     default_fix = (
@@ -296,7 +307,7 @@ class ArtifactContentMissing(ArtifactRefused):
 
 class ArtifactUnsigned(ArtifactRefused):
     code, title = "artifact_unsigned", "The artifact has no signature"
-    default_fix = "PUT a DSSE envelope to its signature, then verify it again."
+    default_fix = "gpuaas artifact sign ARTIFACT ENVELOPE, then gpuaas artifact verify ARTIFACT"
 
 
 class ArtifactSignatureInvalid(ArtifactRefused):
@@ -349,6 +360,26 @@ class ArtifactUnknown(ApiError):
     default_fix = "Publish, verify and promote it in this project, or ask a platform admin to share it."
 
 
+class AgentNoReleaseKey(ApiError):
+    code, status, retryable = "agent_no_release_key", 409, False
+    title = "The platform has no key to verify agent releases with"
+    default_fix = "Start the server with the public key of your releases: --agent-release-key FILE"
+
+
+class AgentSignatureInvalid(ApiError):
+    code, status, retryable = "agent_signature_invalid", 422, False
+    title = "No trusted release key signed these bytes and this version"
+    default_fix = (
+        "Sign the build offline: python -m gpuaas_agent.signer sign agent.pyz --key KEY. Then register it again."
+    )
+
+
+class AgentReleaseUnapproved(ApiError):
+    code, status, retryable = "agent_release_unapproved", 409, False
+    title = "No second person has approved this agent release"
+    default_fix = "A second person checks it and runs: gpuaas agent approve RELEASE --reason REASON"
+
+
 class DeliveryExpired(ApiError):
     code, status, title, retryable = "delivery_expired", 403, "The delivery has expired", False
     default_fix = "Ask for a new delivery."
@@ -362,6 +393,12 @@ class DeliveryUnknown(ApiError):
 class BodyTooLarge(ApiError):
     code, status, title, retryable = "body_too_large", 413, "The body is larger than the platform accepts", False
     default_fix = "Send at most 1 MiB."
+
+
+class HeadTooLarge(ApiError):
+    code, status, retryable = "head_too_large", 431, False
+    title = "The request line and the headers are larger than the platform accepts"
+    default_fix = "Send at most 100 headers and 32 KiB, the request line included."
 
 
 class UnsupportedMediaType(ApiError):
@@ -395,6 +432,13 @@ class Unavailable(ApiError):
     default_fix = "Retry after the number of seconds in Retry-After."
 
 
+class InsufficientStorage(ApiError):
+    """`details` has `free_bytes` and `reserve_bytes`, if they are known."""
+
+    code, status, title, retryable = "insufficient_storage", 507, "The platform's disk has no room for this", True
+    default_fix = "Ask the operator of the platform to free space on the disk of the data folder, then send it again."
+
+
 def _tree(root: type[ApiError]) -> list[type[ApiError]]:
     return [root, *(kind for child in root.__subclasses__() for kind in _tree(child))]
 
@@ -402,7 +446,15 @@ def _tree(root: type[ApiError]) -> list[type[ApiError]]:
 BY_CODE: dict[str, type[ApiError]] = {kind.code: kind for kind in _tree(ApiError)}
 
 ErrorTypes = tuple[type[ApiError], ...]
-EVERYWHERE: ErrorTypes = (InvalidRequest, ValidationFailed, ApiError, Unavailable, MethodNotAllowed, RateLimited)
+EVERYWHERE: ErrorTypes = (
+    InvalidRequest,
+    ValidationFailed,
+    ApiError,
+    Unavailable,
+    MethodNotAllowed,
+    RateLimited,
+    HeadTooLarge,
+)
 """Codes that any route may answer with."""
 AUTHENTICATED: ErrorTypes = (TokenMissing, TokenInvalid, TokenExpired, PermissionDenied, NotFound)
 MUTATION: ErrorTypes = (BodyTooLarge, UnsupportedMediaType, Conflict)

@@ -14,6 +14,7 @@ from gpuaas_contract.lifecycles import (
     MemberStatus,
     NodeAdminState,
     NodeStatus,
+    NodeTenancy,
     OperationStatus,
     PlacementState,
     StepState,
@@ -53,7 +54,7 @@ class OperatorChanged(Wire):
     """Another service account works on an instance."""
 
     operator_service_account_id: str
-    """The account that works on the instance from now on; empty: any of the project."""
+    """The account that works on the instance from now on; empty: any of the project that operates the app."""
     was: str
     """The account before."""
     reason: str
@@ -176,12 +177,13 @@ class AllocationChanged(Wire):
 
 
 class NodeChanged(Wire):
-    """A node was lost, came back, or was changed by operators."""
+    """A node was lost, came back, was changed by operators, or was sanitised."""
 
     node_id: str
     name: str
     status: NodeStatus
     admin_state: NodeAdminState
+    tenancy: NodeTenancy
     sku: str
     region: str
     reason: str = ""
@@ -369,6 +371,23 @@ class ArtifactPlacementChanged(Wire):
     """Why it failed; empty otherwise."""
 
 
+class ServiceAccountBound(Wire):
+    """The apps and permissions of a service account were set."""
+
+    service_account_id: str
+    name: str
+    apps: list[str]
+    """Apps that it operates from now on."""
+    was: list[str]
+    """The apps before."""
+    permissions: list[str]
+    """The only permission keys that it can use from now on."""
+    bound_by: str
+    """Who did it; `platform` at the upgrade to the release that introduced this."""
+    reason: str
+    """What to check, if the platform did it; empty otherwise."""
+
+
 class ProjectRenamed(Wire):
     """A project has another name."""
 
@@ -384,6 +403,23 @@ class ProjectDeleted(Wire):
     project_id: str
     name: str
     deleted_by: str
+
+
+class PlatformRestored(Wire):
+    """The platform was restored from a backup."""
+
+    cut_at: Timestamp
+    """When the backup was made. Changes after it are lost."""
+    made_by: str
+    """Release of the platform that made the backup."""
+    operations: int
+    """Open operations, which have to be claimed again."""
+    grants: int
+    """Machine grants that were ended."""
+    sessions: int
+    """Sessions of people, service accounts and nodes that were ended."""
+    nodes_cordoned: int
+    """Nodes without an allocation, which an operator has to check and uncordon, and which are then sanitised."""
 
 
 _CATALOGUE = (
@@ -425,7 +461,7 @@ _CATALOGUE = (
     ),
     EventType(
         "capacity.node.changed",
-        "a node was lost, came back, or was changed by operators",
+        "a node was lost, came back, was sanitised, or was changed by operators",
         NodeChanged,
         levels=("platform",),
     ),
@@ -474,10 +510,19 @@ _CATALOGUE = (
         "identity.break_glass.granted", "a platform admin took temporary access to the project", BreakGlassGranted
     ),
     EventType("identity.break_glass.ended", "temporary access was ended early", BreakGlassEnded),
+    EventType(
+        "identity.service_account.bound", "the apps and permissions of a service account were set", ServiceAccountBound
+    ),
     EventType("identity.project.renamed", "a project has another name", ProjectRenamed, levels=("org",)),
     EventType("identity.project.deleted", "a project was deleted", ProjectDeleted, levels=("org",)),
     EventType(
         "policy.overlay.changed", "a policy overlay changed", OverlayChanged, levels=("project", "org", "platform")
+    ),
+    EventType(
+        "record.platform.restored",
+        "the platform was restored from a backup; what happened between the two is lost",
+        PlatformRestored,
+        levels=("platform",),
     ),
 )
 TYPES: dict[str, EventType] = {kind.name: kind for kind in _CATALOGUE}

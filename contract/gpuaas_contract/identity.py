@@ -5,8 +5,9 @@ from typing import Annotated
 import msgspec
 
 from gpuaas_contract import errors
+from gpuaas_contract.catalog import PermissionKey, Slug
 from gpuaas_contract.paths import API, ORG, PROJECT, SERVICE_ACCOUNT, SERVICE_ACCOUNT_KEY
-from gpuaas_contract.wire import Name, NoBody, PageQuery, Request, Timestamp, Wire
+from gpuaas_contract.wire import Id, Name, NoBody, PageQuery, Request, Secret, Timestamp, Wire
 
 
 class Org(Wire):
@@ -40,6 +41,10 @@ class ServiceAccount(Wire):
     """`active`, `disabled` or `deleted`."""
     created_by: str
     created_at: Timestamp
+    apps: list[str] = []
+    """Apps that it operates: it can claim and report only their work."""
+    permissions: list[str] = []
+    """The only permission keys that it can use."""
 
 
 class Binding(Wire):
@@ -71,7 +76,7 @@ class Login(Request):
     """Signs a person in."""
 
     name: str
-    password: str
+    password: Secret
 
 
 class Token(Wire):
@@ -86,13 +91,15 @@ class ServiceAccountLogin(Request):
     """Signs a program in with a key of its service account."""
 
     key_id: str
-    client_secret: str
+    client_secret: Secret
 
 
 class CreateOrg(Request):
-    """Creates an organisation; its creator becomes its `tenant_admin`."""
+    """Creates an organisation. Its creator gets no role in it, except if `first_admin` names the creator."""
 
     name: Name
+    first_admin: Id
+    """Name or id of the person who becomes its `tenant_admin`."""
 
 
 class CreateProject(Request):
@@ -113,11 +120,29 @@ class ProjectQuery(PageQuery):
     """Only projects with this name or id."""
 
 
+AppSlugs = Annotated[list[Slug], msgspec.Meta(max_length=16, description="At most 16 apps.")]
+GivenKeys = Annotated[list[PermissionKey], msgspec.Meta(max_length=200)] | None
+
+
 class CreateServiceAccount(Request):
     """Creates an identity for a program."""
 
     name: Name
     """Unique among the project's accounts that are not deleted."""
+    apps: AppSlugs = []
+    """Apps whose controller signs in with it. It can claim and report only their work; empty: no app's."""
+    permissions: GivenKeys = None
+    """Permission keys that it gets, of those that its apps offer; none: all of these. An account without an app is
+    offered those of a `project_member`."""
+
+
+class BindServiceAccount(Request):
+    """Sets which apps a service account operates. Both fields replace what it had."""
+
+    apps: AppSlugs
+    """Apps whose controller signs in with it; empty: it can claim no operation any more."""
+    permissions: GivenKeys = None
+    """Permission keys that it gets, of those that its apps offer; none: all of these."""
 
 
 class ServiceAccountKey(Wire):
@@ -173,7 +198,7 @@ SERVICE_ACCOUNT_TOKEN = API.row(
 )
 ME = API.row("/me", "auth.me", "Get your identity and roles").get(Me, permission="")
 ORG_CREATE = API.row("/orgs", "identity.org.create", "Create an organisation").post(
-    CreateOrg, Org, status=201, example={"name": "acme"}
+    CreateOrg, Org, status=201, example={"name": "acme", "first_admin": "admin"}
 )
 ORG_LIST = API.row("/orgs", "identity.org.list", "List the organisations you can see").list(Org, permission="")
 PROJECT_CREATE = ORG.row("/projects", "identity.project.create", "Create a project").post(
@@ -195,8 +220,24 @@ PROJECT_DELETE = PROJECT.row(
     "Audit rows, events and usage stay.",
 ).delete(Project, repeat="natural", errors=(errors.ProjectNotEmpty,))
 SERVICE_ACCOUNT_CREATE = PROJECT.row(
-    "/service-accounts", "identity.service_account.create", "Create a service account"
-).post(CreateServiceAccount, ServiceAccount, status=201, example={"name": "app-controller"})
+    "/service-accounts",
+    "identity.service_account.create",
+    "Create a service account",
+    "An account with `apps` is for their controllers; one without is for other programs.",
+).post(
+    CreateServiceAccount,
+    ServiceAccount,
+    status=201,
+    errors=(errors.AppUnknown,),
+    example={"name": "app-controller"},
+)
+SERVICE_ACCOUNT_BIND = SERVICE_ACCOUNT.row(
+    "/apps",
+    "identity.service_account.bind",
+    "Set which apps a service account operates",
+    "It counts from the next request of the account on. Reports on work of an app that it no longer operates are "
+    "refused, and its access to machines for such work ends.",
+).put(BindServiceAccount, ServiceAccount, errors=(errors.AppUnknown,), example={"apps": []})
 SERVICE_ACCOUNT_LIST = PROJECT.row(
     "/service-accounts", "identity.service_account.list", "List the service accounts of a project"
 ).list(ServiceAccount, "identity.service_account.read")

@@ -8,7 +8,7 @@ from gpuaas_contract import errors
 from gpuaas_contract.lifecycles import InstanceStatus, MemberStatus
 from gpuaas_contract.operations import Operation, OptionalReason, Reason
 from gpuaas_contract.paths import INSTANCE, MEMBER, PROJECT, ROLE
-from gpuaas_contract.wire import Label, PageQuery, Request, Timestamp, Wire
+from gpuaas_contract.wire import Id, Inputs, Label, LongText, PageQuery, Request, ShortText, Timestamp, Wire
 
 Baseline = Literal["new", "up", "stopped", "failed", "deleted"]
 """State of the instance after the last operation on the whole of it."""
@@ -59,7 +59,7 @@ class Instance(Wire):
     inputs: dict[str, Any]
     """Inputs of the deploy form."""
     operator_service_account_id: str
-    """The only service account that may claim its operations; empty: any of the project."""
+    """The only service account that may claim its operations; empty: any of the project that operates the app."""
     requested_by: str
     """Who deployed it."""
     correlation_id: str
@@ -151,19 +151,19 @@ class DeployInstance(Request):
 
     name: Label
     """Unique among the project's instances that are not deleted."""
-    app_slug: str
-    topology: str
+    app_slug: Id
+    topology: Id
     """A layout that the manifest offers."""
-    version: str = ""
+    version: Id = ""
     """Empty: the newest published version."""
-    inputs: dict[str, Any] = {}
+    inputs: Inputs = {}
     """Inputs of the deploy form. They also name the allocations of each role."""
-    operator_service_account_id: str = ""
-    """The only service account that may claim its operations; empty: the calling service account, or any of the
-    project."""
-    operating_mode: str = ""
+    operator_service_account_id: Id = ""
+    """The only service account that may claim its operations; empty: the calling service account if it operates the
+    app, else any of the project that does."""
+    operating_mode: Id = ""
     """Empty: the first in the manifest."""
-    control_plane_scope: str = ""
+    control_plane_scope: Id = ""
     """Empty: the first in the manifest."""
 
 
@@ -191,9 +191,9 @@ class Decommission(ChangeInstance):
 class UpgradeInstance(Request):
     """Upgrades an instance to another version of its app."""
 
-    version: str
+    version: Id
     """Empty: the newest published version."""
-    inputs: dict[str, Any] | None = None
+    inputs: Inputs | None = None
     """New inputs; none: the present inputs stay."""
     reason: OptionalReason = ""
     """Reason; stored with the operation."""
@@ -214,11 +214,11 @@ class MemberOperationRequest(Request):
     same number of allocations, the others members."""
 
     kind: Literal["add", "drain", "resume", "remove", "replace"]
-    component_key: str = ""
+    component_key: Id = ""
     """`add`: the role of the new members."""
-    allocation_ids: Annotated[list[str], msgspec.Meta(max_length=BULK_MAX)] = []
+    allocation_ids: Annotated[list[Id], msgspec.Meta(max_length=BULK_MAX)] = []
     """Allocations for new or replaced members; by id, or by the name of the node."""
-    member_ids: Annotated[list[str], msgspec.Meta(max_length=BULK_MAX)] = []
+    member_ids: Annotated[list[Id], msgspec.Meta(max_length=BULK_MAX)] = []
     """By id, by node, or as `node/role` if a node has several members."""
     reason: OptionalReason = ""
     """Reason; stored with the operation."""
@@ -231,8 +231,8 @@ class MemberOperationRequest(Request):
 class SetOperator(Request):
     """Sets which service account's controller works on an instance."""
 
-    operator_service_account_id: str
-    """An active service account of the project; empty: any of the project."""
+    operator_service_account_id: Id
+    """An active service account of the project that operates the app; empty: any of these."""
     reason: Reason
     """Reason; sent as an event and stored in the audit trail."""
 
@@ -247,18 +247,18 @@ class ResetBreaker(Request):
 class Connection(Wire):
     """An address of the app."""
 
-    name: str
-    url: str
+    name: ShortText
+    url: LongText
 
 
 class Command(Wire):
     """A command line to run on a machine of the instance."""
 
-    title: str
-    line: str
-    allocation_id: str = ""
+    title: ShortText
+    line: LongText
+    allocation_id: Id = ""
     """The machine to run it on."""
-    user: str = ""
+    user: Id = ""
     """The user to run it as; empty: the user who logs in."""
 
 

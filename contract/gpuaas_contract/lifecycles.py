@@ -35,6 +35,9 @@ NodeStatus = Literal["ready", "lost"]
 """Whether a node sends heartbeats; it changes automatically, in both directions."""
 NodeAdminState = Literal["active", "cordoned", "draining", "retired"]
 """What operators want of a node, independent of its heartbeats."""
+AgentReleaseStatus = Literal["registered", "approved"]
+NodeTenancy = Literal["clean", "used", "sanitising", "quarantined"]
+"""Which projects may get a node. It never depends on what the machine itself reports."""
 AppVersionState = Literal["registered", "published", "deprecated", "withdrawn"]
 StepState = Literal["running", "succeeded", "failed"]
 ArtifactLifecycle = Literal["published", "promoted", "deprecated", "retired"]
@@ -98,6 +101,13 @@ NODE_ADMIN: Final = _table(
     cordoned="active draining retired",
     draining="active cordoned retired",
     retired="",
+)
+AGENT_RELEASE: Final = _table(registered="approved", approved="")
+NODE_TENANCY: Final = _table(
+    clean="used sanitising",
+    used="sanitising clean",
+    sanitising="clean quarantined",
+    quarantined="sanitising clean",
 )
 APP_VERSION: Final = _table(
     registered="published withdrawn",

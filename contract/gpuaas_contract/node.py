@@ -1,11 +1,13 @@
 """The API of the node agent. The agent has no third-party packages, so the types are plain JSON."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from gpuaas_contract import errors
 from gpuaas_contract.capacity import Facts
 from gpuaas_contract.paths import AGENT_API, AGENT_RELEASE, AGENT_TASK
-from gpuaas_contract.wire import Query, Request, WaitSeconds, Wire
+from gpuaas_contract.wire import Id, LongText, Query, Request, ShortText, WaitSeconds, Wire
 
 
 class Trust(Wire):
@@ -20,12 +22,12 @@ class Trust(Wire):
 class Enrol(Request):
     """Joins a machine as a node."""
 
-    token: str
-    name: str
+    token: ShortText
+    name: Id
     """The name the token was made for."""
-    public_key_pem: str
+    public_key_pem: LongText
     """Ed25519 public key. The node signs in with the private key, which it made itself."""
-    ssh_host_public_key: str
+    ssh_host_public_key: LongText
     facts: Facts
 
 
@@ -38,12 +40,12 @@ class Enrolled(Wire):
 class NodeLogin(Request):
     """Signs a node in with its key."""
 
-    node_id: str
+    node_id: Id
     timestamp_s: int
     """Seconds since 1970 by the node's clock; at most five minutes off."""
-    nonce: str
+    nonce: ShortText
     """Random; a signature works once."""
-    signature: str
+    signature: ShortText
     """Ed25519 by the node's key over `gpuaas-node-token\\n{node_id}\\n{timestamp_s}\\n{nonce}`, base64."""
 
 
@@ -57,10 +59,10 @@ class NodeToken(Wire):
 class NodeStatusReport(Request):
     """A heartbeat with the node's facts."""
 
-    agent_version: str
-    boot_id: str
+    agent_version: ShortText
+    boot_id: ShortText
     facts: Facts
-    agent_sha256: str = ""
+    agent_sha256: ShortText = ""
     """SHA-256 of the agent's file; empty when the agent runs from source."""
     trial: bool = False
     """Sent by an agent on trial after an upgrade: it counts as a heartbeat and changes nothing else."""
@@ -109,9 +111,9 @@ class HeartbeatAnswer(Wire):
 class TaskError(Request):
     """Why a task failed or was refused."""
 
-    code: str
+    code: ShortText
     """A code for programs."""
-    message: str
+    message: Annotated[str, msgspec.Meta(max_length=65_536)]
 
 
 class TaskResult(Request):
@@ -135,6 +137,10 @@ class AgentFile(Wire):
     sha256: str
     content: bytes
     """The agent, one file."""
+    version: str
+    """Part of what is signed."""
+    signature: str
+    """By an offline release key. The node verifies it with the keys that its operator pinned on it."""
 
 
 TRUST = AGENT_API.row("/trust", "node.trust", "Get the authority to pin and the key that signs tasks").get(

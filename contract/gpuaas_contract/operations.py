@@ -8,7 +8,7 @@ from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import OperationStatus, StepState
 from gpuaas_contract.paths import OPERATION, PROJECT
-from gpuaas_contract.wire import PageQuery, Query, Request, Timestamp, WaitSeconds, Wire
+from gpuaas_contract.wire import Id, LongText, PageQuery, Query, Request, ShortText, Timestamp, WaitSeconds, Wire
 
 OperationKind = Literal[
     "deploy",
@@ -98,7 +98,7 @@ class Transcript(Wire):
     """What a step did on machines: the number of commands, and the digest of their log."""
 
     commands: Annotated[int, msgspec.Meta(ge=1)]
-    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    sha256: Annotated[str, msgspec.Meta(max_length=64, pattern="^[0-9a-f]{64}$")]
     """SHA-256 of the record in the controller's log, to compare with."""
 
 
@@ -136,11 +136,11 @@ class Evidence(Wire):
 class Work(Wire):
     """One piece of work that an operation would affect."""
 
-    work_id: str
+    work_id: ShortText
     """The app's id for it, such as a job number."""
-    member_ids: list[str] = []
+    member_ids: Annotated[list[Id], msgspec.Meta(max_length=10_000)] = []
     """The members it runs on."""
-    owner: str = ""
+    owner: ShortText = ""
     """Who runs it, as the app reports."""
     gpus: int = 0
     started_at: Timestamp | None = None
@@ -153,17 +153,17 @@ class Preview(Wire):
 
     answered: bool
     """False: no controller answered in time."""
-    source: str = ""
+    source: LongText = ""
     """Source of the observation, named by the app."""
     observed_at: Timestamp | None = None
-    running_work: list[Work] = []
+    running_work: Annotated[list[Work], msgspec.Meta(max_length=10_000)] = []
     gpu_hours_at_stake: float = 0
     """GPU hours of the work that would be lost, as the app counts them."""
     done_by: Timestamp | None = None
     """When the operation could be done without interrupting work."""
-    irreversible: list[str] = []
+    irreversible: Annotated[list[LongText], msgspec.Meta(max_length=1000)] = []
     """What cannot be undone afterwards."""
-    notes: list[str] = []
+    notes: Annotated[list[LongText], msgspec.Meta(max_length=1000)] = []
     """Other notes for people."""
 
 
@@ -359,7 +359,7 @@ class GiveUpMembers(Request):
 
     reason: Reason
     """Reason; stored with the operation and in the audit trail."""
-    member_ids: list[str] = []
+    member_ids: Annotated[list[Id], msgspec.Meta(max_length=1024)] = []
     """Empty: every target that failed."""
 
 

@@ -201,6 +201,7 @@ BREAK_GLASS = ADMIN.at("/break-glass/{binding_id}", BindingPath)
 APP_VERSION = ADMIN.at("/apps/{app_slug}/versions/{version}", AppVersionPath)
 NODE = ADMIN.at("/nodes/{node_id}", NodePath)
 NODE_TASK = NODE.at("/tasks/{task_id}", NodeTaskPath)
+REGISTERED_RELEASE = ADMIN.at("/agent-releases/{sha256}", AgentFilePath)
 
 AGENT_API = Route("/node/v1")
 """Endpoints for the agents of nodes, which authenticate with the node's token."""

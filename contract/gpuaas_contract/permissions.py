@@ -26,6 +26,7 @@ KEYS: dict[str, str] = {
     "identity.service_account.read": "see service accounts",
     "identity.service_account.change": "disable and enable a service account",
     "identity.service_account.delete": "delete a service account",
+    "identity.service_account.bind": "set which apps a service account operates, and its permissions",
     "identity.service_account_key.create": "create a key for a service account",
     "identity.service_account_key.read": "see which keys a service account has, never their secrets",
     "identity.service_account_key.rotate": "replace a service account's key",
@@ -55,7 +56,8 @@ KEYS: dict[str, str] = {
     "capacity.node.read": "see nodes, their tasks and the agent's releases",
     "capacity.node.change": "cordon, drain, classify and inspect nodes",
     "capacity.node.retire": "retire a node permanently",
-    "capacity.agent.release": "register releases of the node agent and install them on nodes",
+    "capacity.node.sanitise": "have a node sanitised, or declare that it was",
+    "capacity.agent.release": "register, approve and install releases of the node agent",
     "capacity.allocation.create": "claim a node for a project",
     "capacity.allocation.read": "see allocations",
     "capacity.allocation.place": "choose the node to claim",
@@ -174,6 +176,7 @@ _PROJECT_ADMIN = (
 _TENANT_ADMIN = _PROJECT_ADMIN | {
     "identity.project.create",
     "identity.project.delete",
+    "identity.service_account.bind",
     "catalog.entitlement.change",
     "policy.overlay.change_org",
 }
@@ -185,6 +188,25 @@ _CONTROLLER = {
     "access.credential.deliver",
     "usage.record.report",
 }
+EXECUTE = "apps.operation.execute"
+"""The permission without which a controller can claim nothing."""
+CONTROLLER_KEYS: frozenset[str] = frozenset(
+    _CONTROLLER
+    | {
+        "access.machine.connect",
+        "apps.instance.read",
+        "apps.operation.read",
+        "artifacts.artifact.deliver",
+        "artifacts.artifact.read",
+        "capacity.allocation.read",
+        "catalog.app.read",
+        "identity.project.read",
+        "record.event.read",
+    }
+)
+"""Permissions of an app's controller, if the app's manifest does not list its own."""
+PROGRAM_KEYS: frozenset[str] = _MEMBER - {"record.audit.read"}
+"""Permissions of a service account that operates no app."""
 _INSIDE_PROJECTS = (
     "apps.",
     "access.",
@@ -207,7 +229,7 @@ ROLES: dict[str, frozenset[str]] = {
     "project_admin": _PROJECT_ADMIN,
     "project_member": _MEMBER,
     "viewer": _READ - {"record.audit.read"},
-    "service_account": (_MEMBER | _CONTROLLER) - {"record.audit.read"},
+    "service_account": PROGRAM_KEYS | _CONTROLLER,
     BREAK_GLASS: _PROJECT_ADMIN - _LASTING,
 }
 """Role -> keys. A role is given on the platform, in an organisation or a project, and applies to everything below."""
@@ -226,10 +248,11 @@ Operators may work on allocations and read everywhere, which admins may not. An 
 
 def page() -> str:
     """Return the reference page: which role has which permission."""
-    lines = [_INTRODUCTION, "| permission | allows to | " + " | ".join(f"`{role}`" for role in ROLES) + " |"]
-    lines.append("|---|---|" + ":-:|" * len(ROLES))
+    columns = {**{f"`{role}`": keys for role, keys in ROLES.items()}, "controller": CONTROLLER_KEYS}
+    lines = [_INTRODUCTION, "| permission | allows to | " + " | ".join(columns) + " |"]
+    lines.append("|---|---|" + ":-:|" * len(columns))
     for key, meaning in KEYS.items():
-        held = " | ".join("●" if key in keys else "" for keys in ROLES.values())
+        held = " | ".join("●" if key in keys else "" for keys in columns.values())
         lines.append(f"| `{key}` | {meaning} | {held} |")
     lines += ["", "## Where a role can be given", "", "| level | roles |", "|---|---|"]
     lines += [f"| {level} | {', '.join(f'`{role}`' for role in roles)} |" for level, roles in GRANTABLE.items()]
@@ -251,8 +274,12 @@ _RULES = """
 - You cannot give a role with a permission that you do not have there; permissions from temporary access do not count.
   One exception: a holder of `identity.operator.appoint` can make another person `platform_ops`, never themselves.
 - Running the platform gives no access to what runs on it: `platform_admin` has no permission inside projects. The
-  creator of an organisation becomes its `tenant_admin`.
-- `service_account` is the role of every service account in its own project. `break_glass` comes from
+  request that creates an organisation names its first `tenant_admin`; its creator gets no role in it.
+- `service_account` is the role of every service account in its own project. An account can use only the permissions of
+  this role that it was given. An account that operates apps gets those that the apps' manifests list in
+  `controller.permissions`. The column `controller` shows those of an app that lists none. An account without an app
+  gets those of a `project_member`, and can claim no operation.
+- `break_glass` comes from
   `POST /api/v1/admin/break-glass`: in one project, for at most an hour, with a reason in the organisation's audit
   trail, and without permissions whose effects outlive it. It also has the keys that apps give to admins of the project.
   Each audit row of a change made with it has the reason. The person who took it ends it when the work is done; so can

@@ -4,7 +4,7 @@ overlay only restricts: a value is allowed when every layer's list allows it and
 from typing import Literal
 
 from gpuaas_contract.paths import ADMIN, API, ORG, PROJECT
-from gpuaas_contract.wire import Request, Timestamp, Wire
+from gpuaas_contract.wire import Id, LongText, Request, ShortText, Timestamp, Wire
 
 Layer = Literal["global", "org", "project"]
 Subject = Literal["region", "sku", "artifact_source", "app"]
@@ -96,10 +96,10 @@ class ChangedPolicyLayer(PolicyLayer):
 class ExplainPolicy(Request):
     """Asks what the layers allow; an empty field is not asked about."""
 
-    region: str = ""
-    sku: str = ""
-    artifact_source: str = ""
-    app: str = ""
+    region: ShortText = ""
+    sku: ShortText = ""
+    artifact_source: LongText = ""
+    app: ShortText = ""
 
 
 class PolicyVerdict(Wire):
@@ -143,17 +143,17 @@ class CanI(Request):
     """Asks whether you have a permission somewhere. Send at most one of `project_id` and `org_id`; without both: the
     platform as a whole."""
 
-    permission: str
+    permission: ShortText
     """A permission key, the platform's or an app's."""
-    project_id: str = ""
-    org_id: str = ""
-    region: str = ""
+    project_id: Id = ""
+    org_id: Id = ""
+    region: ShortText = ""
     """Also check this region; empty: not checked."""
-    sku: str = ""
+    sku: ShortText = ""
     """Also check this SKU; empty: not checked."""
-    artifact_source: str = ""
+    artifact_source: LongText = ""
     """Also check this artifact source; empty: not checked."""
-    app: str = ""
+    app: ShortText = ""
     """Also check this app, by slug; empty: not checked."""
 
 

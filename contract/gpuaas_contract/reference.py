@@ -27,6 +27,16 @@ _LIFECYCLES: tuple[tuple[str, str, lifecycles.Table], ...] = (
         "Set by operators. Whether it sends heartbeats, `ready` or `lost`, is a separate status.",
         lifecycles.NODE_ADMIN,
     ),
+    (
+        "Agent release",
+        "A signed build of the node agent. It can be installed once it is approved.",
+        lifecycles.AGENT_RELEASE,
+    ),
+    (
+        "Tenancy of a node",
+        "Which projects may get a node: all, the project that used it last, or none.",
+        lifecycles.NODE_TENANCY,
+    ),
     ("App version", "An entry of the catalog. Its manifest never changes.", lifecycles.APP_VERSION),
     ("Artifact", "Release state. Independent of its trust.", lifecycles.ARTIFACT),
     ("Artifact's trust", "Result of the last verification, or `revoked`.", lifecycles.ARTIFACT_TRUST),

@@ -11,10 +11,11 @@ from gpuaas_contract.instances import BULK_MAX, AccessBundle, Command, Connectio
 from gpuaas_contract.lifecycles import MemberStatus, StepState
 from gpuaas_contract.operations import Evidence, FailureClass, Operation, Preview, Receipt, Transcript
 from gpuaas_contract.paths import INSTANCE, OPERATION, OPERATION_MEMBER, PROJECT
-from gpuaas_contract.wire import Request, Timestamp, WaitSeconds, Wire
+from gpuaas_contract.wire import Id, LongText, Request, ShortText, Timestamp, WaitSeconds, Wire, json_bytes
 
-ShortText = Annotated[str, msgspec.Meta(max_length=200)]
-"""A name. Messages may be longer; the platform stores their first 2,000 characters."""
+RESULT_BYTES_MAX, DETAIL_BYTES_MAX = 262_144, 16_384
+Detail = Annotated[dict[str, Any], json_bytes(DETAIL_BYTES_MAX)]
+"""Details from the app. Messages have no limit here: the platform stores their first 2,000 characters."""
 LEASE_S_MAX = 60
 LeaseSeconds = Annotated[int, msgspec.Meta(ge=1, le=LEASE_S_MAX, description=f"From 1 to {LEASE_S_MAX} seconds.")]
 STEPS_MAX = 8 * BULK_MAX
@@ -24,7 +25,7 @@ STEPS_MAX = 8 * BULK_MAX
 class ClaimOperation(Request):
     """Claims the next operation of an app."""
 
-    app_slug: str
+    app_slug: Id
     holder: ShortText
     """Name of the controller; shown to people."""
     claim_id: ShortText
@@ -81,7 +82,7 @@ class ReportMember(HolderRequest):
     status: MemberStatus
     status_reason: str = ""
     """Text for people."""
-    adapter_detail: dict[str, Any] | None = None
+    adapter_detail: Detail | None = None
     """Details from the app, at most 16 KiB as JSON; none: the previous details stay."""
     observed_version: ShortText | None = None
     """Version of the app's software on the machine; none: the previous value stays."""
@@ -92,7 +93,7 @@ class ReportMember(HolderRequest):
 class CompleteOperation(HolderRequest):
     """Ends an operation whose targets are all done, failed or undone. The platform decides its status."""
 
-    result: dict[str, Any] | None = None
+    result: Annotated[dict[str, Any], json_bytes(RESULT_BYTES_MAX)] | None = None
     """`action`: its result."""
     preview: Preview | None = None
     """`preview`: the work that would be affected."""
@@ -117,11 +118,11 @@ class FailOperation(HolderRequest):
 class PublishAccess(HolderRequest):
     """Publishes how people use the app; replaces the previous bundle."""
 
-    endpoints: list[Connection] = []
-    paths: dict[str, str] = {}
+    endpoints: Annotated[list[Connection], msgspec.Meta(max_length=100)] = []
+    paths: Annotated[dict[ShortText, LongText], msgspec.Meta(max_length=100)] = {}
     """Name -> path on the machines, chosen by the app."""
-    commands: list[Command] = []
-    notes: list[str] = []
+    commands: Annotated[list[Command], msgspec.Meta(max_length=100)] = []
+    notes: Annotated[list[LongText], msgspec.Meta(max_length=100)] = []
     """Other notes for people."""
 
 
@@ -140,13 +141,13 @@ class ReportedCondition(Request):
 class ObservedMember(Request):
     """The status of a member that no operation works on."""
 
-    member_id: str
+    member_id: Id
     revision: int
     """Revision of the member that was observed; an older one is refused."""
     status: MemberStatus
     """A status that a member can reach without an operation."""
     status_reason: str = ""
-    adapter_detail: dict[str, Any] | None = None
+    adapter_detail: Detail | None = None
     observed_version: ShortText | None = None
 
 

@@ -9,14 +9,14 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.catalog import SecretPurpose
 from gpuaas_contract.paths import INSTANCE, OPERATION, RUNTIME_SECRET, SECRET_DELIVERY
-from gpuaas_contract.wire import Label, Request, Timestamp, Wire
+from gpuaas_contract.wire import Id, Label, Request, Secret, Timestamp, Wire
 
 SecretState = Literal["issued", "revoked", "expired"]
 VALUE_LENGTH_MAX = 65_536
 TTL_MAX_S = 365 * 86_400
 
 Value = Annotated[
-    str, msgspec.Meta(max_length=VALUE_LENGTH_MAX, description=f"A value has at most {VALUE_LENGTH_MAX} characters.")
+    Secret, msgspec.Meta(max_length=VALUE_LENGTH_MAX, description=f"A value has at most {VALUE_LENGTH_MAX} characters.")
 ]
 TtlSeconds = Annotated[int, msgspec.Meta(ge=1, le=TTL_MAX_S)]
 
@@ -78,7 +78,7 @@ class IssuedSecret(Wire):
 class OpenDelivery(Request):
     """Opens a delivery, for an operation of the same instance."""
 
-    operation_id: str
+    operation_id: Id
     epoch: int
     """Epoch of the operation's lease, which the caller holds."""
 

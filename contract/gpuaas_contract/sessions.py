@@ -1,9 +1,16 @@
 """Your own sessions, and sign-in through an identity provider (OpenID Connect, authorization code with PKCE)."""
 
+from typing import Annotated
+
+import msgspec
+
 from gpuaas_contract import errors
 from gpuaas_contract.identity import Token
 from gpuaas_contract.paths import API, SESSION
 from gpuaas_contract.wire import NoBody, Request, Timestamp, Wire
+
+ProviderText = Annotated[str, msgspec.Meta(max_length=8192)]
+"""A value that the identity provider made."""
 
 
 class Session(Wire):
@@ -31,10 +38,10 @@ class OidcStart(Wire):
 class OidcExchange(Request):
     """What the identity provider sent back; it is exchanged for a token."""
 
-    code: str
+    code: ProviderText
     """As the identity provider sent it back, within ten minutes. It works once. A dry run checks only the state, does
     not use the code, and answers with an empty token."""
-    state: str
+    state: ProviderText
 
 
 SESSION_LIST = API.row("/me/sessions", "auth.session.list", "List your sessions").list(Session, permission="")

@@ -8,7 +8,7 @@ import msgspec
 
 from gpuaas_contract import errors
 from gpuaas_contract.paths import ALLOCATION, API, SSH_KEY
-from gpuaas_contract.wire import Request, Timestamp, Wire
+from gpuaas_contract.wire import Id, Request, Timestamp, Wire
 
 SSH_KEYS_PER_PERSON_MAX = 20
 PEOPLE_PER_ALLOCATION_MAX = 50
@@ -67,7 +67,7 @@ class AllocationKeys(Wire):
 class SetAllocationPeople(Request):
     """Chooses whose keys are on an allocation's machine."""
 
-    user_ids: Annotated[list[str], msgspec.Meta(max_length=PEOPLE_PER_ALLOCATION_MAX)]
+    user_ids: Annotated[list[Id], msgspec.Meta(max_length=PEOPLE_PER_ALLOCATION_MAX)]
     """All people whose keys are to be installed; keys of other people are removed."""
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 
 from gpuaas_contract.paths import INSTANCE, PROJECT
-from gpuaas_contract.wire import Label, PageQuery, PageSize, Query, Request, Timestamp, Wire
+from gpuaas_contract.wire import Id, Label, PageQuery, PageSize, Query, Request, Timestamp, Wire
 
 RECORDS_MAX = 1000
 ATTRIBUTES_MAX = 16
@@ -15,6 +15,7 @@ SUMMARY_DAYS_MAX = 93
 Quantity = Annotated[
     str,
     msgspec.Meta(
+        max_length=28,
         pattern=r"^(0|[1-9][0-9]{0,17})(\.[0-9]{1,9})?(?!\n)$",
         description="A quantity is a decimal number in a string, not negative: up to 18 digits, 9 after the point.",
     ),
@@ -44,7 +45,7 @@ class ReportedUsage(Request):
     started_at: Timestamp
     """Its day (UTC) is the day the record counts for."""
     ended_at: Timestamp
-    member_id: str = ""
+    member_id: Id = ""
     """The member it was used on; empty if not one member."""
     subject: Text = ""
     """Who used it, as the app reports."""

@@ -2,7 +2,7 @@
 
 from gpuaas_contract import errors
 from gpuaas_contract.paths import ADMIN, API, USER
-from gpuaas_contract.wire import NoBody, Request, Timestamp, Wire
+from gpuaas_contract.wire import NoBody, Request, Secret, Timestamp, Wire
 
 PASSWORD_LENGTH_MIN = 10
 PASSWORD_LENGTH_MAX = 1000
@@ -30,22 +30,22 @@ class CreateUser(Request):
 
     name: str
     """Sign-in name: up to 63 letters, digits and characters of ._@+-"""
-    password: str = ""
+    password: Secret = ""
     """10 to 1000 characters; empty: the person cannot sign in until an admin sets one."""
 
 
 class SetPassword(Request):
     """Gives a person a new password."""
 
-    password: str
+    password: Secret
     """10 to 1000 characters."""
 
 
 class ChangePassword(Request):
     """Changes your own password."""
 
-    present_password: str
-    new_password: str
+    present_password: Secret
+    new_password: Secret
     """10 to 1000 characters."""
 
 

@@ -67,6 +67,25 @@ OptionalLabel = Annotated[
     ),
 ]
 
+Id = Annotated[str, msgspec.Meta(max_length=128, description="An id or a name has at most 128 characters.")]
+"""Names something that exists. The platform looks it up, so its form is not checked."""
+ShortText = Annotated[str, msgspec.Meta(max_length=200, description="At most 200 characters.")]
+LongText = Annotated[str, msgspec.Meta(max_length=4000, description="At most 4000 characters.")]
+
+BYTES_MAX = "x-gpuaas-bytes-max"
+"""In the schema of a value of free form: how many bytes it may have as JSON. The edge of the platform checks it."""
+
+
+def json_bytes(bytes_max: int) -> msgspec.Meta:
+    """Bound a value of free form: `Annotated[dict[str, Any], json_bytes(8192)]`."""
+    return msgspec.Meta(extra_json_schema={BYTES_MAX: bytes_max})
+
+
+Inputs = Annotated[dict[str, Any], json_bytes(65_536)]
+"""Inputs of a deploy, an upgrade or an action. The app's schema checks their form."""
+Secret = Annotated[str, msgspec.Meta(extra={"secret": True})]
+"""A value that no one reads, such as a password. It may contain every character except NUL; see `characters`."""
+
 Timestamp = Annotated[datetime.datetime, msgspec.Meta(tz=True)]
 """A moment with its offset from UTC, as in RFC 3339. The platform sends UTC."""
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,26 +17,45 @@ UNIT_PATH = f"/etc/systemd/system/{UNIT_NAME}"
 
 @dataclass(frozen=True)
 class Enrolment:
-    """The file and the systemd unit of the agent, its server, and one enrolment token per machine."""
+    """The file and the systemd unit of the agent, its server, the keys of its releases, and one enrolment token per
+    machine."""
 
     agent: bytes
     unit: bytes
     server: str
     ca_sha256: str
     tokens: Mapping[str, str]
+    release_keys: Sequence[str]
+    """Public keys. The agent installs only releases that one of them signed."""
 
 
 def read(agent: Path, enrol: Path) -> Enrolment:
+    program, unit = read_agent(agent)
     try:
         data = json.loads(enrol.read_text())
-        with zipfile.ZipFile(agent) as archive:
-            unit = archive.read(UNIT_NAME)
-        return Enrolment(agent.read_bytes(), unit, str(data["server"]), str(data["ca_sha256"]), dict(data["tokens"]))
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as reason:
+        return Enrolment(
+            agent=program,
+            unit=unit,
+            server=str(data["server"]),
+            ca_sha256=str(data["ca_sha256"]),
+            tokens=dict(data["tokens"]),
+            release_keys=list(data.get("release_keys", [])),
+        )
+    except (OSError, ValueError, KeyError, TypeError) as reason:
         raise errors.UsageError(
-            f"cannot read the agent {agent} or the enrolment file {enrol}: {reason!r}",
-            'content of the enrolment file: {"server": "https://…", "ca_sha256": "…", "tokens": {"gpu-1": "…"}}',
+            f"cannot read the enrolment file {enrol}: {reason!r}",
+            'content of the enrolment file: {"server": "https://…", "ca_sha256": "…", "tokens": {"gpu-1": "…"}, '
+            '"release_keys": ["…"]}',
         ) from reason
+
+
+def read_agent(agent: Path) -> tuple[bytes, bytes]:
+    """Return the file of the agent and its systemd unit, which is in the file."""
+    try:
+        with zipfile.ZipFile(agent) as archive:
+            return agent.read_bytes(), archive.read(UNIT_NAME)
+    except (OSError, KeyError, zipfile.BadZipFile) as reason:
+        raise errors.UsageError(f"cannot read the agent {agent}: {reason!r}") from reason
 
 
 def apply(target: machine.Machine, enrolment: Enrolment) -> bool:
@@ -75,7 +94,13 @@ def _config(target: machine.Machine, enrolment: Enrolment) -> dict[str, machine.
     token = enrolment.tokens.get(target.name)
     if not token or _exists(target, CONFIG_PATH):
         return {}
-    config = {"server": enrolment.server, "ca_sha256": enrolment.ca_sha256, "token": token, "name": target.name}
+    config = {
+        "server": enrolment.server,
+        "ca_sha256": enrolment.ca_sha256,
+        "token": token,
+        "name": target.name,
+        "release_keys": list(enrolment.release_keys),
+    }
     return {CONFIG_PATH[1:]: machine.File((json.dumps(config, indent=1) + "\n").encode(), 0o600)}
 
 

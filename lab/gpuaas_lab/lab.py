@@ -83,12 +83,19 @@ class Lab:
             self._require_known(record, names)
             for name in names:
                 shell.progress(f"removing {name}")
-                self._machine(name).cgroup.kill()
-                self._release(name, record)
-                self.store.delete(self.store.machine_folder(name))
+                self._destroy(name, record)
             record = plan.remove_machines(record, names)
             self.store.save(record)
             self._refresh_hosts(record, names)
+
+    def reinstall(self, name: str, agent: enrolment.Enrolment) -> None:
+        """Replace the disk of a machine by an empty one and start it with this agent. The address stays."""
+        with self.store.locked():
+            record = self._record()
+            self._require_known(record, [name])
+            shell.progress(f"reinstalling {name}")
+            self._destroy(name, record)
+            self._save_and_start(record, [name], agent)
 
     def down(self, *, purge: bool, images: bool) -> list[str]:
         """Stop all machines and remove everything but the disks from the host, including machines without a record."""
@@ -253,6 +260,12 @@ class Lab:
         entry = record.machines.get(name)
         network.disconnect(self.name, name, entry.host_number if entry else None)
         machine.release(self._machine(name))
+
+    def _destroy(self, name: str, record: plan.LabRecord) -> None:
+        """Cut the power of a machine and delete its disk. It does not shut down: nothing on it may run any more."""
+        self._machine(name).cgroup.kill()
+        self._release(name, record)
+        self.store.delete(self.store.machine_folder(name))
 
     def _release_lab(self) -> None:
         cgroup.remove_lab(self.layout, self.name)

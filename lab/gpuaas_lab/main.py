@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from gpuaas_lab import enrolment, errors, host, machine, plan, shell
+from gpuaas_lab import enrolment, errors, host, machine, plan, provisioner, shell
 from gpuaas_lab.lab import Lab, as_json
 
 app = typer.Typer(
@@ -26,7 +26,9 @@ StateFolder = Annotated[Path, typer.Option("--state", envvar="GPUAAS_LAB_STATE",
 PackageList = Annotated[Path | None, typer.Option("--packages", help="File: one Debian package per line.")]
 Gpus = Annotated[int, typer.Option("--gpus", min=0, max=16, help="Fake GPUs per new machine.")]
 AgentFile = Annotated[Path | None, typer.Option("--agent", help="Node agent (.pyz) to install; needs --enrol.")]
-EnrolFile = Annotated[Path | None, typer.Option("--enrol", help="JSON: server, ca_sha256, tokens by machine.")]
+EnrolFile = Annotated[
+    Path | None, typer.Option("--enrol", help="JSON: server, ca_sha256, tokens by machine, release_keys.")
+]
 Output = Annotated[str, typer.Option("--output", "-o", help="table or json.")]
 Names = Annotated[list[str], typer.Argument(help="Machine names.", metavar="NAME...")]
 
@@ -239,6 +241,44 @@ def heal(names: Names, lab: LabName = "local", state: StateFolder = DEFAULT_STAT
     """
     host.require_root()
     Lab(state, lab).set_cut(names, False)
+
+
+@app.command("provisioner")
+def run_provisioner(
+    token_file: Annotated[Path, typer.Option("--token-file", help="File with the token that callers must send.")],
+    server: Annotated[str, typer.Option("--server", help="URL of the platform, as machines reach it.")] = "",
+    agent: Annotated[Path | None, typer.Option("--agent", help="Node agent (.pyz) to install.")] = None,
+    release_keys: Annotated[
+        list[Path] | None, typer.Option("--release-key", help="Public key of agent releases to pin; repeatable.")
+    ] = None,
+    pretend: Annotated[bool, typer.Option("--pretend", help="Only answer: reinstall no machine.")] = False,
+    listen: Annotated[str, typer.Option("--listen", help="HOST:PORT on loopback.")] = "127.0.0.1:7071",
+    lab: LabName = "local",
+    state: StateFolder = DEFAULT_STATE,
+) -> None:
+    """Reinstall machines when the platform asks for it over HTTP (gpuaas-platform server --sanitise-url).
+
+    Example: gpuaas-lab provisioner --token-file hook.token --agent agent.pyz --server https://10.83.0.1:7443
+    """
+    work = provisioner.Attempts(lambda order: None)
+    if not pretend:
+        host.require_root()
+        host.require_packages()
+        if agent is None or not server:
+            raise errors.UsageError("--agent and --server are needed", "gpuaas-lab provisioner --help")
+        machines, (program, unit) = Lab(state, lab), enrolment.read_agent(agent)
+        keys = [file.read_text() for file in release_keys or []]
+
+        def reinstall(order: provisioner.Order) -> None:
+            tokens = {order.name: order.token}
+            agent_of_node = enrolment.Enrolment(program, unit, server, order.ca_sha256, tokens, keys)
+            machines.reinstall(order.name, agent_of_node)
+
+        work = provisioner.Attempts(reinstall)
+    address, token = provisioner.parse_address(listen), token_file.read_text().strip()
+    hook = provisioner.serve(*address, token, work)
+    shell.progress(f"provisioner of lab {lab} on http://{listen}")
+    hook.serve_forever()
 
 
 @app.command()

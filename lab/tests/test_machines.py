@@ -5,12 +5,17 @@ import os
 import pty
 import subprocess
 import time
+import urllib.error
+import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gpuaas_lab.snapshot import host_snapshot
+from gpuaas_sdk.testing import free_port
 from lab_tool import LabTool
 
 pytestmark = pytest.mark.machines
@@ -260,6 +265,55 @@ def test_an_upgraded_agent_is_kept_and_reported(tmp_path: Path) -> None:
     lab("kill", "gpu-2")
     assert "gpuaas agent upgrade gpu-2" in run(*enrolled).stderr, "even if the machine is only started"
     assert on("gpu-2", "cat", "/opt/gpuaas/agent.pyz") == "released\n"
+
+
+@pytest.fixture
+def provisioner(tmp_path: Path) -> Iterator[Callable[..., tuple[int, Any]]]:
+    """A provisioner of the lab; returns the status and the answer of a request to it."""
+    agent, token, port = tmp_path / "agent.pyz", tmp_path / "token", free_port()
+    write_agent(agent, "import time\ntime.sleep(3600)\n")
+    token.write_text("secret")
+    options = ("--agent", str(agent), "--token-file", str(token), "--server", "https://gateway:7443")
+    process = subprocess.Popen(command("provisioner", *options, "--listen", f"127.0.0.1:{port}"))
+
+    def send(path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
+        headers = {"Authorization": "Bearer secret"}
+        request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers)
+        request.data = json.dumps(body).encode() if body else None
+        try:
+            with urllib.request.urlopen(request) as answer:
+                return answer.status, json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.loads(error.read())
+
+    def answers() -> bool:
+        with suppress(OSError):
+            return send("/none")[0] == 404
+        return False
+
+    wait_until(answers)
+    yield send
+    process.terminate()
+    process.wait()
+
+
+@pytest.mark.usefixtures("three_machines")
+def test_a_machine_that_the_provisioner_reinstalled_has_an_empty_disk_and_the_new_token(
+    provisioner: Callable[..., tuple[int, Any]],
+) -> None:
+    key, address = on("gpu-2", "cat", "/etc/ssh/ssh_host_ed25519_key.pub"), lab("address", "gpu-2")
+    on("gpu-2", "sh", "-c", "echo implant > /usr/local/sbin/implant && systemctl mask gpuaas-agent")
+    on("gpu-1", "sh", "-c", "echo kept > /var/lib/kept")
+    order = {"attempt_id": "a1", "node_name": "gpu-2", "enrolment": {"token": "enrol_1", "ca_sha256": "00"}}
+    assert provisioner("/", order) == (202, {"state": "pending"})
+    wait_until(lambda: provisioner("/a1")[1]["state"] != "pending")
+    assert provisioner("/a1") == (200, {"state": "done"})
+    assert run("exec", "gpu-2", "--", "test", "-e", "/usr/local/sbin/implant").returncode == 1
+    assert json.loads(on("gpu-2", "cat", "/etc/gpuaas/agent.json"))["token"] == "enrol_1"
+    wait_until(lambda: run("exec", "gpu-2", "--", "systemctl", "is-active", "gpuaas-agent").returncode == 0)
+    assert on("gpu-2", "cat", "/etc/ssh/ssh_host_ed25519_key.pub") != key
+    assert (lab("address", "gpu-2"), on("gpu-1", "cat", "/var/lib/kept")) == (address, "kept\n")
 
 
 def test_packages_install_without_a_network(before: set[str], tmp_path: Path) -> None:

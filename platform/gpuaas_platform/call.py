@@ -16,12 +16,14 @@ from gpuaas_contract.wire import Page, Query
 from typing_extensions import TypeVar
 
 from gpuaas_platform.custody import port as custody
-from gpuaas_platform.kit import clock, db, hub, ids, keys, tail
+from gpuaas_platform.kit import clock, db, health, hub, ids, keys, tail
 from gpuaas_platform.kit.attempts import Attempts
 from gpuaas_platform.kit.gauges import Gauge
 from gpuaas_platform.kit.openid import Provider
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.kit.reactions import Reactions
+from gpuaas_platform.kit.recent_refusals import RecentRefusals
+from gpuaas_platform.kit.refusals import Refusals
 from gpuaas_platform.kit.settings import Settings
 
 Body = TypeVar("Body")
@@ -38,14 +40,13 @@ class Site:
 
     settings: Settings
     database: db.Database
-    refusals: db.Database
-    """The same store, for audit rows of refusals. In a dry run, `database` rolls every write back, but refusals must
-    still be recorded."""
     hub: hub.Hub
     keys: keys.Keys
     clock: clock.GuardedClock
     tails: tail.Tails
     custody: custody.SecretStore
+    health: dict[str, health.Check]
+    """The checks of `/readyz`, by name."""
     opened_at: datetime.datetime
     """When this process started."""
     ca_pem: str = ""
@@ -59,6 +60,10 @@ class Site:
     """Counts recent failed sign-ins, to limit password guessing."""
     gauges: list[Gauge] = field(default_factory=list)
     """Values of the process that `/metrics` shows."""
+    refusals: Refusals = field(default_factory=Refusals)
+    """Counts refused sign-ins for the audit trail, also those of dry runs."""
+    refused: RecentRefusals = field(default_factory=RecentRefusals)
+    """The last refused requests of each project, for `record.correlation.get`."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,10 @@ class Caller:
     session_id: str = ""
     """Public id of the token that this call carries. It is not a secret: it cannot be used to sign in."""
     session_expires_at: datetime.datetime | None = None
+    keys: frozenset[str] | None = None
+    """The only permissions that the caller can use, if its role has them; None: all of its roles."""
+    apps: frozenset[str] = frozenset()
+    """The apps that the caller, a service account, operates."""
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -116,8 +125,9 @@ class Call(msgspec.Struct, Generic[PathT, QueryT], frozen=True):
     project: Project | None
     is_gone: Callable[[], Awaitable[bool]]
     """Return whether the caller closed the connection. A long poll checks this before it hands out work."""
-    admit_again: Callable[[], Awaitable[None]]
-    """Raise if the caller may no longer make this call. A use case that waited calls it before it changes anything."""
+    admit_again: Callable[[], Awaitable[Caller]]
+    """Return the caller as stored now; raise if they may no longer make this call. A use case that waited calls it
+    before it changes anything."""
     header: Callable[[bytes], str]
     """Return the value of a request header by its lower-case name; empty if the header was not sent."""
     dry_run: bool

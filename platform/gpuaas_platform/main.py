@@ -1,4 +1,5 @@
-"""The command `gpuaas-platform`: run or install the server, recover the admin, verify the audit trail, manage keys."""
+"""The command `gpuaas-platform`: run or install the server, recover the admin, verify the audit trail, manage keys,
+back up and restore."""
 
 import argparse
 import asyncio
@@ -16,13 +17,16 @@ import uvloop
 from gpuaas_platform import server
 from gpuaas_platform.call import Site, system_origin
 from gpuaas_platform.commands import audit as audit_command
+from gpuaas_platform.commands import backup as backup_command
 from gpuaas_platform.commands import custody as custody_command
+from gpuaas_platform.commands import doctor as doctor_command
 from gpuaas_platform.commands import install as install_command
 from gpuaas_platform.custody import key_files
 from gpuaas_platform.identity import service as identity
 from gpuaas_platform.identity.users import first_password
-from gpuaas_platform.kit import clock, ids, logs
+from gpuaas_platform.kit import clock, ids, logs, peers
 from gpuaas_platform.kit.settings import Settings
+from gpuaas_platform.nodes import signatures
 
 _EXAMPLES = """examples:
   gpuaas-platform server --data ./cloud
@@ -33,6 +37,10 @@ _EXAMPLES = """examples:
       a new password for the first admin, shown once
   gpuaas-platform audit verify --data ./cloud
       whether the audit trail is whole and as it was written
+  gpuaas-platform backup --data ./cloud --to cloud.backup --recipient age1…
+      the whole platform in one encrypted file, while the server runs
+  gpuaas-platform doctor --data ./cloud
+      what is wrong with this installation, and the next step for each problem
 """
 
 
@@ -54,6 +62,11 @@ _VAULT = {
     "prefix": "path below which this platform's secrets are stored",
     "ca-file": "authority of its certificate; empty: those the system trusts",
 }
+_SANITISE = {
+    "url": "https:// URL of the provisioner that reinstalls released nodes; empty: operators declare nodes clean",
+    "token-file": "file with the bearer token for it; read for each call",
+    "ca-file": "authority of its certificate; empty: those the system trusts",
+}
 
 
 def main() -> None:
@@ -72,6 +85,9 @@ def _run(options: argparse.Namespace) -> int:
         return install_command.run(options, _listens_of)
     settings = _settings(options)
     commands = {"audit": audit_command.run, "custody": custody_command.run, "unseal": custody_command.unseal}
+    commands |= backup_command.COMMANDS
+    if options.command == "doctor":
+        return doctor_command.run(settings, _listens(options), options.output)
     if options.command in commands:
         return commands[options.command](settings, options)
     if options.command == "admin":
@@ -98,6 +114,8 @@ def _settings(options: argparse.Namespace) -> Settings:
     given = {name: value for name, value in vars(options).items() if name in names and value is not None}
     if options.command == "server":
         given["artifact_internal_hosts"] = tuple(options.artifact_internal_hosts or ())
+        given["trusted_proxies"] = tuple(options.trusted_proxies or ())
+        given["agent_release_keys"] = tuple(options.agent_release_keys or ())
         given["rate_limit_burst"] = max(1, int(options.rate_limit_per_s * 2))
     settings = Settings(custody_key_file=_given_key(os.environ.get("CREDENTIALS_DIRECTORY", "")), **given)
     if settings.oidc_issuer and not (settings.oidc_client_id and settings.oidc_redirect_url):
@@ -111,6 +129,8 @@ def _settings(options: argparse.Namespace) -> Settings:
         raise SystemExit(f"gpuaas-platform: {options_of_tls} belong together; each names a file.")
     if settings.vault_address and settings.vault_token_file is None:
         raise SystemExit("gpuaas-platform: --vault-address needs --vault-token-file too.")
+    if settings.sanitise_url and settings.sanitise_token_file is None:
+        raise SystemExit("gpuaas-platform: --sanitise-url needs --sanitise-token-file too.")
     return settings
 
 
@@ -132,15 +152,17 @@ def _parser() -> argparse.ArgumentParser:
     _add_server_options(run)
     _add_options(run, "encryption of addresses other than loopback", "tls", _TLS)
     _add_options(run, "sign-in through an identity provider (OpenID Connect)", "oidc", _OIDC)
+    _add_options(run, "nodes between projects", "sanitise", _SANITISE)
     run.add_argument_group("custody of secrets").add_argument(
         "--sealed", action="store_true", help="start with secrets closed until `unseal` gives the passphrase"
     )
-    custody = custody_command.add_parser(commands)
-    for command in (run, custody["status"]):
+    custody, doctor = custody_command.add_parser(commands), doctor_command.add_parser(commands)
+    for command in (run, custody["status"], doctor):
         _add_options(command, "secrets in Vault or OpenBao", "vault", _VAULT)
     install_command.add_parsers(commands)
     audit, unseal = audit_command.add_parser(commands), custody_command.add_unseal_parser(commands)
-    for command in (*audit, *custody.values(), unseal):
+    backup, restore = backup_command.add_parsers(commands)
+    for command in (*audit, *custody.values(), unseal, doctor, backup, restore):
         _add_store_options(command)
     return parser
 
@@ -176,7 +198,28 @@ def _add_server_options(command: argparse.ArgumentParser) -> None:
         "--rate-limit-per-s",
         type=_rate,
         default=environment("GPUAAS_RATE_LIMIT_PER_S", str(Settings.rate_limit_per_s)),
-        help="requests per second for each caller, twice as many at once; 0 sets no limit",
+        help="requests per second to the API for each caller (user, service account, or address without a valid"
+        " token) and each server process, twice as many at once; 0: no limit; nodes have a limit of their own;"
+        " default %(default)s",
+    )
+    command.add_argument(
+        "--trusted-proxy",
+        dest="trusted_proxies",
+        metavar="CIDR",
+        type=_network,
+        action="append",
+        help="network of reverse proxies that state the address of the caller, repeatable; default none",
+    )
+    command.add_argument(
+        "--forwarded-header",
+        default=Settings.forwarded_header,
+        choices=peers.FORWARDED_HEADERS,
+        help="header in which they state it; the other one is ignored; default %(default)s",
+    )
+    command.add_argument(
+        "--metrics-open",
+        action="store_true",
+        help="let anyone read /metrics; default: this machine, and callers with record.platform_event.read",
     )
     command.add_argument(
         "--heartbeat-interval-s",
@@ -198,15 +241,61 @@ def _add_server_options(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--artifact-kept-s",
-        type=_seconds,
+        type=_whole_number,
         default=environment("GPUAAS_ARTIFACT_KEPT_S", str(Settings.artifact_kept_s)),
         help="seconds that the content of retired and revoked artifacts is kept; default %(default)s",
+    )
+    command.add_argument(
+        "--artifact-quota-bytes",
+        type=_whole_number,
+        default=environment("GPUAAS_ARTIFACT_QUOTA_BYTES", str(Settings.artifact_quota_bytes)),
+        help="bytes of artifacts that an organisation may store; 0 sets no limit; default %(default)s",
+    )
+    command.add_argument(
+        "--disk-reserve-bytes",
+        type=_whole_number,
+        default=environment("GPUAAS_DISK_RESERVE_BYTES"),
+        help="free bytes of the disk that artifacts must leave; default 1 GiB, or 5 %% of a small disk",
+    )
+    command.add_argument(
+        "--no-node-reuse",
+        dest="node_reuse",
+        action="store_false",
+        help="sanitise nodes between allocations of the same project too",
+    )
+    command.add_argument(
+        "--sanitise-after-s",
+        type=_whole_number,
+        default=environment("GPUAAS_SANITISE_AFTER_S", str(Settings.sanitise_after_s)),
+        help="seconds that a released node waits for its last project before it is reinstalled; default %(default)s",
+    )
+    command.add_argument(
+        "--sanitise-timeout-s",
+        type=_whole_number,
+        default=environment("GPUAAS_SANITISE_TIMEOUT_S", str(Settings.sanitise_timeout_s)),
+        help="seconds until a node that is not reinstalled is quarantined; default %(default)s",
     )
     command.add_argument(
         "--accept-clock", action="store_true", help="start although the clock is behind the newest audit row"
     )
     command.add_argument(
         "--accept-data-loss", action="store_true", help="start although the database lacks rows that were signed"
+    )
+
+    command.add_argument(
+        "--agent-release-key",
+        dest="agent_release_keys",
+        metavar="FILE",
+        type=_release_key,
+        action="append",
+        help="public key of agent releases, PEM, repeatable; without one, no release can be registered",
+    )
+    command.add_argument(
+        "--agent-release-approvals",
+        type=int,
+        choices=(0, 1),
+        default=environment("GPUAAS_AGENT_RELEASE_APPROVALS", str(Settings.agent_release_approvals)),
+        help="other people who must approve an agent release before it can be installed; default %(default)s",
     )
 
 
@@ -274,6 +363,16 @@ def _file(text: str) -> Path | None:
     return Path(text) if text else None
 
 
+def _release_key(text: str) -> str:
+    """Read a public key. It is checked at the start, because its first use may be months later."""
+    try:
+        pem = Path(text).read_text()
+        signatures.public_key(pem)
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"{text} is not an Ed25519 public key in PEM form: {error}") from error
+    return pem
+
+
 def _rate(text: str) -> float:
     rate = float(text)
     if not (math.isfinite(rate) and rate >= 0):
@@ -288,9 +387,16 @@ def _interval(text: str) -> float:
     return interval_s
 
 
-def _seconds(text: str) -> int:
+def _network(text: str) -> str:
+    try:
+        return str(ipaddress.ip_network(text, strict=False))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError("an address or a network, such as 10.0.0.0/24") from error
+
+
+def _whole_number(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError("a whole number of seconds, 0 or more")
+        raise argparse.ArgumentTypeError("a whole number, 0 or more")
     return int(text)
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import asyncpg
+import httpx
 import structlog
 import uvicorn
 from cryptography import x509
@@ -38,24 +39,44 @@ from gpuaas_platform.catalog.routes import routes as catalog_routes
 from gpuaas_platform.custody import port as custody
 from gpuaas_platform.custody.embedded import EmbeddedCustody
 from gpuaas_platform.edge import http, idempotency, listener
+from gpuaas_platform.edge.acceptor import Acceptor
 from gpuaas_platform.identity.accounts.routes import routes as account_routes
 from gpuaas_platform.identity.routes import routes as identity_routes
 from gpuaas_platform.identity.tokens import retention as token_retention
 from gpuaas_platform.identity.users.routes import routes as people_routes
 from gpuaas_platform.instances import breakers
 from gpuaas_platform.instances.routes import routes as instances_routes
-from gpuaas_platform.kit import clock, db, hub, keys, loop, migrate, openid, postgres, private, retention, sqlite, tail
+from gpuaas_platform.kit import (
+    clock,
+    db,
+    descriptors,
+    health,
+    hub,
+    keys,
+    loop,
+    migrate,
+    openid,
+    postgres,
+    private,
+    retention,
+    sqlite,
+    tail,
+)
 from gpuaas_platform.kit.gauges import Gauge
 from gpuaas_platform.kit.reactions import Reactions
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.nodes import reconcile as nodes_reconcile
 from gpuaas_platform.nodes.routes import routes as node_routes
+from gpuaas_platform.nodes.sanitise import reconcile as sanitise_reconcile
+from gpuaas_platform.nodes.sanitise.http import HttpProvisioner
 from gpuaas_platform.operations import controllers
 from gpuaas_platform.operations import reconcile as operations_reconcile
+from gpuaas_platform.operations import upgrade as accounts_upgrade
 from gpuaas_platform.operations.routes import routes as operations_routes
 from gpuaas_platform.policy.routes import routes as policy_routes
 from gpuaas_platform.projects.routes import routes as project_routes
 from gpuaas_platform.record import heads as record_heads
+from gpuaas_platform.record import refusals as record_refusals
 from gpuaas_platform.record import retention as record_retention
 from gpuaas_platform.record import start as record_start
 from gpuaas_platform.record.routes import routes as record_routes
@@ -119,6 +140,7 @@ async def open_site(
     settings: Settings, now: clock.Clock = clock.utc_now, elapsed_s: Callable[[], float] | None = None
 ) -> AsyncIterator[Site]:
     """Open the store and the keys. `elapsed_s` is what the clock `now` is compared with; see `clock.GuardedClock`."""
+    refuse_unfinished_restore(settings)
     await refuse_newer_database(settings)
     wakes = hub.Hub()
     guarded = clock.GuardedClock(now, elapsed_s)
@@ -129,12 +151,12 @@ async def open_site(
         yield Site(
             settings=settings,
             database=database,
-            refusals=database,
             hub=wakes,
             keys=keys.load(_keys_folder(settings)),
             clock=guarded,
             tails=tails,
             custody=_open_custody(settings, database),
+            health=_health_checks(settings, database, guarded),
             ca_pem=pinned.pem,
             ca_sha256=pinned.sha256,
             reactions=REACTIONS,
@@ -145,6 +167,14 @@ async def open_site(
     finally:
         await tails.close()
         await database.close()
+
+
+def refuse_unfinished_restore(settings: Settings) -> None:
+    """Raise `CannotStart` if a restore into the data folder was interrupted: a part of the platform is missing."""
+    if settings.unfinished_restore_path.exists():
+        folder = settings.data_dir
+        fix = f"Empty the target and restore again: rm -r {folder}; gpuaas-platform restore --data {folder} …"
+        raise CannotStart(f"the restore into {folder} did not finish", fix)
 
 
 async def refuse_newer_database(settings: Settings) -> None:
@@ -167,6 +197,7 @@ async def serve(
         await _check_record(site)
         await prepare(site)
         await ssh_authority.start(site)
+        await accounts_upgrade.bind_accounts(site)
         async with loops(site):
             application = http.application(site, DOMAINS)
             _collect_seldom()
@@ -219,7 +250,17 @@ def sweeps(site: Site) -> list[tuple[str, float, Sweep]]:
         (allocations_reconcile.TOPIC, often_s, allocations_reconcile.Sweep(site).sweep),
         (secrets_reconcile.DELETED_TOPIC, secrets_reconcile.DELETED_SWEEP_S, deleted),
         (artifacts_reconcile.CONTENT_TOPIC, content_s, _deleting(site, content)),
+        (record_refusals.TOPIC, often_s, functools.partial(record_refusals.sweep, site)),
+        *_sanitise_sweeps(site),
     ]
+
+
+def _sanitise_sweeps(site: Site) -> list[tuple[str, float, Sweep]]:
+    """Return the loop that has nodes reinstalled, which deletes their disks; none without a provisioner."""
+    if not site.settings.sanitise_url:
+        return []
+    sanitise = sanitise_reconcile.Sweep(site, open_provisioner(site.settings))
+    return [(sanitise_reconcile.TOPIC, site.settings.sanitise_poll_s, _deleting(site, sanitise.sweep))]
 
 
 @contextlib.asynccontextmanager
@@ -230,6 +271,7 @@ async def loops(site: Site) -> AsyncIterator[None]:
         async with _running(site, [*sweeps(site), signing]):
             yield
     finally:
+        await record_refusals.flush(site)
         await signer.sweep()
 
 
@@ -296,6 +338,7 @@ def _map_large_blocks() -> None:
 async def _serve_all(
     application: http.Application, site: Site, listens: Sequence[Listen], sockets: Sequence[socket.socket]
 ) -> None:
+    descriptors.raise_limit()
     authority = tls.load_authority(_keys_folder(site.settings), site.clock())
     shown = certificates.Certificates(authority, site.clock)
     with _tls_failures():
@@ -321,7 +364,19 @@ async def _serve_all(
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn server without signal handling: several of them share one process, and `_serve_all` stops them."""
+    """A uvicorn server with our own acceptor, and without signal handling: several of them share one process, and
+    `_serve_all` stops them."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        config, descriptor_max = self.config, descriptors.for_connections()
+        make_protocol = functools.partial(
+            listener.Protocol, config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        acceptors = [Acceptor(bound, make_protocol, config.ssl, descriptor_max) for bound in sockets or ()]
+        for acceptor in acceptors:
+            acceptor.start(config.backlog)
+        self.servers = acceptors  # type: ignore[assignment]
+        self.started = True
 
     @contextlib.contextmanager
     def capture_signals(self):  # type: ignore[no-untyped-def]
@@ -339,6 +394,7 @@ def _server(
         lifespan="off",
         access_log=False,
         http=listener.Protocol,
+        ws="none",
         server_header=False,
         proxy_headers=False,
         ssl_context_factory=(lambda *_: context) if context is not None else None,
@@ -406,6 +462,14 @@ def _store_failures(settings: Settings) -> Iterator[None]:
         raise CannotStart(f"cannot open the store {name}: {why}", fix, exit_code) from error
 
 
+def _health_checks(settings: Settings, database: db.Database, guarded: clock.GuardedClock) -> dict[str, health.Check]:
+    return {
+        "clock": health.clock_check(guarded),
+        "store": health.Shared(health.store_check(database, guarded), settings.ready_interval_s),
+        "disk": health.disk_check(settings.data_dir),
+    }
+
+
 def _open_custody(settings: Settings, database: db.Database) -> custody.SecretStore:
     try:
         return _vault(settings) if settings.vault_address else EmbeddedCustody.opened(settings, database)
@@ -421,6 +485,16 @@ def _vault(settings: Settings) -> custody.SecretStore:
         raise custody.Unavailable("the package hvac is missing; install gpuaas-platform[vault]") from error
     store: custody.SecretStore = module.VaultCustody(settings)
     return store
+
+
+def open_provisioner(settings: Settings) -> HttpProvisioner:
+    try:
+        assert settings.sanitise_token_file is not None
+        return HttpProvisioner(settings.sanitise_url, settings.sanitise_token_file, settings.sanitise_ca_file)
+    except (ValueError, OSError, httpx.InvalidURL) as error:
+        raise CannotStart(
+            f"cannot use the provisioner: {error}", "Check --sanitise-url and --sanitise-ca-file"
+        ) from error
 
 
 def _openid_provider(settings: Settings) -> openid.Provider | None:

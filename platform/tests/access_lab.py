@@ -195,7 +195,7 @@ class Held:
 
 async def take_up(cloud: Cloud, name: str) -> Held:
     """Claim with a new service account, also when another account holds the operation."""
-    token = await cloud.service_account(name)
+    token = await cloud.service_account(name, "toy")
     account_id = (await cloud.call(identity.ME, token=token)).actor_id
     instance = await _instance(cloud)
     operator = {"operator_service_account_id": account_id, "reason": "taken over"}

@@ -3,7 +3,6 @@
 Mutations are sent as dry runs, so asking changes nothing and the order of asking does not matter.
 """
 
-import base64
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,9 +12,9 @@ from typing import Any
 import artifact_world
 import httpx
 import msgspec
+import signed_releases
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gpuaas_contract import (
-    agents,
     bindings,
     credentials,
     holds,
@@ -105,7 +104,7 @@ async def cast(world: World) -> Cast:
         task = await world.next_task(node)
         assert task is not None
         places[name].params |= {"task_id": task["task_id"], "node_id": node.node_id}
-    release = await world.call(agents.AGENT_RELEASE_REGISTER, {"version": "1", "content": AGENT})
+    release = await signed_releases.approved(world, AGENT)
     for place in places.values():
         place.params.setdefault("task_id", "task_" + "0" * 26)
         place.params.setdefault("node_id", "node_" + "0" * 26)
@@ -272,10 +271,11 @@ def _body(endpoint: AnyEndpoint, place: Place, full_cast: Cast) -> Any:
         "auth.oidc.exchange": {"code": "none", "state": "none"},
         "auth.password.change": {"present_password": PASSWORD, "new_password": "short"},
         "auth.can_i": {"permission": "apps.instance.read", "project_id": params["project_id"]},
-        "identity.org.create": {"name": "made"},
+        "identity.org.create": {"name": "made", "first_admin": "admin"},
         "identity.project.create": {"name": "made"},
         "identity.project.rename": {"name": "made-again"},
         "identity.service_account.create": {"name": "made"},
+        "identity.service_account.bind": {"apps": []},
         "identity.service_account_key.rotate": {},
         "identity.user.create": {"name": "made"},
         "identity.user.set_password": {"password": "short"},
@@ -289,9 +289,11 @@ def _body(endpoint: AnyEndpoint, place: Place, full_cast: Cast) -> Any:
         "capacity.enrolment.create": {"name": "made"},
         "capacity.node.set": {"sku": "made", "region": "made", "reason": "matrix"},
         **{f"capacity.node.{verb}": {"reason": "matrix"} for verb in ("cordon", "uncordon", "drain", "retire")},
+        **{f"capacity.node.{verb}": {"reason": "matrix"} for verb in ("sanitise", "mark_sanitised")},
         "capacity.node.inspect": {"type": "host.facts"},
         "capacity.node.upgrade_agent": {"sha256": params["sha256"], "reason": "matrix"},
-        "capacity.agent_release.register": {"version": "1", "content": AGENT},
+        "capacity.agent_release.register": signed_releases.body(AGENT),
+        "capacity.agent_release.approve": {"reason": "matrix"},
         "capacity.allocation.create": {},
         **{f"capacity.allocation.{verb}": {"reason": "matrix"} for verb in ("release_used", "force_release")},
         "capacity.allocation_keys.set": {"user_ids": []},
@@ -362,7 +364,7 @@ def _artifact_body(name: str, params: Mapping[str, str]) -> Any:
 
 
 _VERBS = ("stop", "start", "restart", "rollback", "decommission")
-AGENT = base64.b64encode(b"PK\x05\x06" + bytes(18)).decode()
+AGENT = b"PK\x05\x06" + bytes(18)
 """An archive with nothing in it."""
 _PUBLIC_KEY = ssh_public_key(Ed25519PrivateKey.generate())
 _PRIVATE_KEY = ssh_private_key()

@@ -10,11 +10,12 @@ import httpx
 import hypothesis
 import postgres_server
 import pytest
+import signed_releases
 from gpuaas_platform import server
 from gpuaas_platform.call import Site
-from gpuaas_platform.edge import health, http, streams
+from gpuaas_platform.edge import http, streams
 from gpuaas_platform.identity.users import passwords
-from gpuaas_platform.kit import ids, migrate
+from gpuaas_platform.kit import health, ids, migrate
 from gpuaas_platform.kit.settings import Settings
 from platform_world import FakeClock, World
 
@@ -61,7 +62,7 @@ def cheap_passwords() -> Iterator[None]:
 def patient_checks() -> Iterator[None]:
     """On a busy host the store takes longer than an operator puts up with; what then happens has tests of its own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(health, "STORE_ANSWERS_WITHIN_S", 60.0)
+        patch.setattr(health, "ANSWER_S_MAX", 60.0)
         patch.setattr(streams, "CHECK_S_MAX", 60.0)
         yield
 
@@ -83,7 +84,13 @@ def database_url(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture
 def settings(tmp_path: Path, database_url: str) -> Settings:
     # Tests send faster than any caller may; what the limits do has tests of its own.
-    return Settings(data_dir=tmp_path / "data", database_url=database_url, rate_limit_per_s=0, node_rate_limit_per_s=0)
+    return Settings(
+        data_dir=tmp_path / "data",
+        database_url=database_url,
+        rate_limit_per_s=0,
+        node_rate_limit_per_s=0,
+        agent_release_keys=(signed_releases.public_pem(),),
+    )
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from typing import Any
 
 import artifact_world
 import httpx
+import signed_releases
 from authorisation_matrix import AGENT
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gpuaas_contract import (
@@ -39,10 +40,14 @@ from gpuaas_sdk.sealed import Recipient
 from platform_world import MANIFEST, PASSWORD, World, ssh_private_key, ssh_public_key
 from scripted_controller import CLUSTERED, Cluster, Controller, publish_version, take_exit
 
-NOT_DRIVEN = {"auth.oidc.exchange": "needs an identity provider; test_identity_oidc drives it"}
+NOT_DRIVEN = {
+    "auth.oidc.exchange": "needs an identity provider; test_identity_oidc drives it",
+    "capacity.node.sanitise": "needs a provisioner; test_sanitise drives it",
+}
 ACTIONS = {"auth.login": "auth.token.issue", "auth.service_account_token": "auth.token.issue"}
 """Where the row is called by what happened rather than by the endpoint."""
 TOLD_TWICE = {
+    "identity.org.create": ["identity.org.create", "identity.org.created"],
     "identity.break_glass.create": ["identity.break_glass.create", "identity.break_glass.granted"],
     "identity.break_glass.end": ["identity.break_glass.end", "identity.break_glass.ended"],
 }
@@ -102,7 +107,7 @@ async def _nodes(world: World) -> None:
     facts = {"hostname": "veteran", "cpus": 4, "memory_mb": 1000, "addresses": ["127.0.0.1"]}
     status = {"agent_version": "1", "boot_id": "b1", "facts": facts}
     await world.call(node.STATUS, status, token=veteran.token)
-    release = await world.call(agents.AGENT_RELEASE_REGISTER, {"version": "2", "content": AGENT})
+    release = await signed_releases.approved(world, AGENT)
     upgrade = {"sha256": release.sha256, "reason": "the new one is quieter"}
     await world.call(agents.NODE_UPGRADE_AGENT, upgrade, node_id=veteran.node_id)
     await world.call(agents.NODE_INSPECT, {"type": "host.health"}, node_id=veteran.node_id)
@@ -112,6 +117,7 @@ async def _nodes(world: World) -> None:
         capacity.NODE_CORDON,
         capacity.NODE_UNCORDON,
         capacity.NODE_DRAIN,
+        capacity.NODE_MARK_SANITISED,
         capacity.NODE_RETIRE,
     )
     for endpoint in changes:
@@ -145,6 +151,7 @@ async def _people(world: World, org_id: str) -> None:
 
 async def _service_accounts(world: World) -> None:
     account = (await world.call(identity.SERVICE_ACCOUNT_CREATE, {"name": "spare"})).service_account_id
+    await world.call(identity.SERVICE_ACCOUNT_BIND, {"apps": []}, service_account_id=account)
     key = await world.call(identity.SERVICE_ACCOUNT_KEY_CREATE, service_account_id=account)
     new = await world.call(identity.SERVICE_ACCOUNT_KEY_ROTATE, {}, service_account_id=account, key_id=key.key_id)
     await world.call(identity.SERVICE_ACCOUNT_KEY_REVOKE, service_account_id=account, key_id=new.key_id)

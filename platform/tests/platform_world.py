@@ -3,6 +3,7 @@
 import base64
 import datetime
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -27,6 +28,7 @@ from gpuaas_contract.endpoint import Endpoint
 from gpuaas_platform.access.machines import authority
 from gpuaas_platform.allocations import reconcile as allocations_reconcile
 from gpuaas_platform.call import Site, system_origin
+from gpuaas_platform.catalog import store as catalog_store
 from gpuaas_platform.identity import service as identity_service
 from gpuaas_platform.identity import store as identity_store
 from gpuaas_platform.kit import retention
@@ -115,6 +117,8 @@ class World:
     project_id: str = ""
     nodes: dict[str, Node] = field(default_factory=dict)
     """Those that were enrolled here, by name."""
+    waiting: list[tuple[str, str]] = field(default_factory=list)
+    """Project and name of service accounts that were made before their app."""
 
     @classmethod
     async def make(cls, site: Site, clock: FakeClock, client: httpx.AsyncClient) -> "World":
@@ -122,7 +126,7 @@ class World:
         await identity_service.set_password(site, system_origin(clock()), "admin", PASSWORD, "platform_admin")
         world = cls(site, clock, client)
         world.token = (await world.call(identity.LOGIN, identity.Login(name="admin", password=PASSWORD))).access_token
-        org = await world.call(identity.ORG_CREATE, identity.CreateOrg(name="acme"))
+        org = await world.call(identity.ORG_CREATE, {"name": "acme"})
         project = await world.call(identity.PROJECT_CREATE, identity.CreateProject(name="research"), org_id=org.org_id)
         world.project_id = project.project_id
         return world
@@ -139,6 +143,8 @@ class World:
         **params: str,
     ) -> httpx.Response:
         params.setdefault("project_id", self.project_id)
+        if endpoint is identity.ORG_CREATE and isinstance(body, dict):
+            body = {"first_admin": "admin", **body}
         sent = {"Authorization": f"Bearer {self.token if token is None else token}", **(headers or {})}
         if endpoint.mutates and key != "":
             sent["X-Idempotency-Key"] = key or str(uuid.uuid4())
@@ -160,12 +166,17 @@ class World:
         assert response.status_code == endpoint.status
         return msgspec.json.decode(response.content, type=endpoint.response)
 
-    async def service_account(self, name: str = "controller", project_id: str = "") -> str:
-        """A new service account's token."""
+    async def service_account(
+        self, name: str = "controller", project_id: str = "", apps: Sequence[str] | None = None
+    ) -> str:
+        """A new service account's token. Without `apps` it operates the made-up app, as soon as that is registered."""
         project_id = project_id or self.project_id
-        account = await self.call(
-            identity.SERVICE_ACCOUNT_CREATE, identity.CreateServiceAccount(name=name), project_id=project_id
-        )
+        if apps is None:
+            registered = await catalog_store.app_exists(self.site.database.reader, "toy")
+            apps = ["toy"] if registered else []
+            self.waiting += [] if registered else [(project_id, name)]
+        body = identity.CreateServiceAccount(name=name, apps=list(apps))
+        account = await self.call(identity.SERVICE_ACCOUNT_CREATE, body, project_id=project_id)
         key = await self.call(
             identity.SERVICE_ACCOUNT_KEY_CREATE,
             project_id=project_id,
@@ -221,6 +232,10 @@ class World:
         await self.call(catalog.VERSION_REGISTER, {**MANIFEST, **changes})
         await self.call(catalog.VERSION_PUBLISH, catalog.PublishVersion(), app_slug="toy", version="1.0.0")
         await self.call(catalog.ENTITLEMENT_SET, catalog.SetEntitlement(enabled=True), app_slug="toy")
+        while self.waiting:
+            project_id, name = self.waiting.pop()
+            where = {"project_id": project_id, "service_account_id": name}
+            await self.call(identity.SERVICE_ACCOUNT_BIND, {"apps": ["toy"]}, **where)
 
     async def deploy(self, name: str = "one", hands: int = 1, **more: Any) -> instances.Deployed:
         """`more` are inputs beside the allocations."""

@@ -42,9 +42,13 @@ APP: dict[str, Any] = {
 class ServerProcess:
     """Use it as a context manager; it is killed at the end."""
 
-    def __init__(self, data: Path, database_url: str = "", *, options: Sequence[str] = ()) -> None:
-        """`options` are more of the command `server`; further addresses to listen on among them."""
+    def __init__(
+        self, data: Path, database_url: str = "", *, options: Sequence[str] = (), descriptors_max: int = 0
+    ) -> None:
+        """`options` are more of the command `server`; further addresses to listen on among them. `descriptors_max` is
+        the hard limit of its open files; 0: the limit of the test."""
         self._options = options
+        self._limited = ["prlimit", f"--nofile={descriptors_max}:{descriptors_max}"] if descriptors_max else []
         self._store = ["--data", str(data), *(["--database", database_url] if database_url else [])]
         self._log = data.with_name(f"{data.name}-server.log")
         self.port = free_port()
@@ -58,6 +62,14 @@ class ServerProcess:
     def __exit__(self, *_: object) -> None:
         self.kill()
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def log_text(self) -> str:
+        return self._log.read_text()
+
     def admin_password(self) -> str:
         command = [*_PLATFORM, "admin", *self._store]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
@@ -65,7 +77,7 @@ class ServerProcess:
     def start(self) -> None:
         with self._log.open("ab") as log:
             command = [*_PLATFORM, "server", *self._store, "--listen", f"127.0.0.1:{self.port}", *self._options]
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+            self._process = subprocess.Popen([*self._limited, *command], stdout=log, stderr=log)
         deadline = time.monotonic() + _START_S_MAX
         while not self._is_ready():
             if time.monotonic() > deadline or self._process.poll() is not None:
@@ -110,24 +122,25 @@ class Cloud:
     async def make_project(self) -> None:
         """A project of a new organisation, where an app can be entitled: each change of that is one event."""
         name = uuid.uuid4().hex[:12]
-        org = await self.call(identity.ORG_CREATE, identity.CreateOrg(name=f"org-{name}"))
+        org = await self.call(identity.ORG_CREATE, {"name": f"org-{name}"})
         made = await self.call(identity.PROJECT_CREATE, identity.CreateProject(name="research"), org_id=org.org_id)
         self.project_id = made.project_id
         await self.call(catalog.VERSION_REGISTER, APP)
 
-    async def service_account(self, name: str) -> str:
+    async def service_account(self, name: str, *apps: str) -> str:
         """A new service account's token."""
-        key = await self.service_account_key(name)
+        key = await self.service_account_key(name, *apps)
         return (await self.call(identity.SERVICE_ACCOUNT_TOKEN, key, token="")).access_token
 
-    async def service_account_key(self, name: str) -> identity.ServiceAccountLogin:
-        """A key of a new service account."""
-        account = await self.call(identity.SERVICE_ACCOUNT_CREATE, identity.CreateServiceAccount(name=name))
+    async def service_account_key(self, name: str, *apps: str) -> identity.ServiceAccountLogin:
+        """A key of a new service account, which operates the apps."""
+        body = identity.CreateServiceAccount(name=name, apps=list(apps))
+        account = await self.call(identity.SERVICE_ACCOUNT_CREATE, body)
         account_id = account.service_account_id
         key = await self.call(identity.SERVICE_ACCOUNT_KEY_CREATE, service_account_id=account_id)
         return identity.ServiceAccountLogin(key_id=key.key_id, client_secret=key.client_secret)
 
-    async def allocation(self) -> str:
+    async def allocation(self, owner: "Cloud | None" = None) -> str:
         """An active allocation on a new node, which is enrolled and answers as its agent would."""
         name = ids.new("node")
         admitted = await self.call(capacity.ENROLMENT_CREATE, capacity.CreateEnrolmentToken(name=name))
@@ -135,7 +148,7 @@ class Cloud:
         enrolled = await self.call(node.ENROL, enrol_body(admitted.token, name, key), token="")
         body = login_body(Node(enrolled.node_id, name, key, ""), int(time.time()), uuid.uuid4().hex)
         token = (await self.call(node.NODE_TOKEN, body, token="")).access_token
-        made = await self.call(capacity.ALLOCATION_CREATE, capacity.CreateAllocation(node_name=name))
+        made = await (owner or self).call(capacity.ALLOCATION_CREATE, capacity.CreateAllocation(node_name=name))
         given = (await self.call(node.TASK_NEXT, token=token)).task
         assert given is not None
         task_id = msgspec.json.decode(given.payload)["task_id"]
@@ -174,6 +187,8 @@ class Cloud:
         **params: str,
     ) -> httpx.Response:
         """Waits when the server asks it to slow down, as a client should."""
+        if endpoint is identity.ORG_CREATE and isinstance(body, dict):
+            body = {"first_admin": "admin", **body}
         path = endpoint.path.format(**{"project_id": self.project_id, **params})
         token = self.token if token is None else token
         sent = {**({"Authorization": f"Bearer {token}"} if token else {}), **(headers or {})}

@@ -54,7 +54,6 @@ class PlacingApp:
 
     async def deploy(self, allocation_id: str) -> tuple[str, operations.Operation]:
         """The instance's id, and how the deploy ended."""
-        await self._admin.call(catalog.VERSION_REGISTER, msgspec.convert(MANIFEST, catalog.Manifest))
         await self._admin.call(catalog.VERSION_PUBLISH, catalog.PublishVersion(), app_slug=SLUG, version="1.0.0")
         await self._call(catalog.ENTITLEMENT_SET, catalog.SetEntitlement(enabled=True), app_slug=SLUG)
         inputs = {"head_allocation": allocation_id}
@@ -68,8 +67,10 @@ class PlacingApp:
 
     @contextlib.asynccontextmanager
     async def controller(self, folder: Path) -> AsyncIterator[None]:
-        """At work with a service account of its own."""
-        account = await self._call(identity.SERVICE_ACCOUNT_CREATE, identity.CreateServiceAccount(name=SLUG))
+        """At work with a service account of its own, after the app was registered."""
+        await self._admin.call(catalog.VERSION_REGISTER, msgspec.convert(MANIFEST, catalog.Manifest))
+        body = identity.CreateServiceAccount(name=SLUG, apps=[SLUG])
+        account = await self._call(identity.SERVICE_ACCOUNT_CREATE, body)
         about = {"service_account_id": account.service_account_id}
         key = await self._call(identity.SERVICE_ACCOUNT_KEY_CREATE, **about)
         async with Client(self._admin.server, ServiceAccount(key.key_id, key.client_secret)) as client:

@@ -4,11 +4,12 @@ import hashlib
 import io
 import json
 import zipfile
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from gpuaas_agent import build
+from gpuaas_agent import build, ed25519, releases
 from gpuaas_contract import agents, capacity
 from gpuaas_sdk.auth import BearerToken
 from gpuaas_sdk.client import Client
@@ -47,12 +48,19 @@ async def ended(admin: Client, task: agents.NodeTask) -> agents.NodeTask:
     return task
 
 
-async def upgraded(admin: Client, content: bytes) -> agents.NodeTask:
-    body = agents.RegisterAgentRelease(version=NEXT_VERSION, content=content)
+async def upgraded(admin: Client, content: bytes, key: Path) -> agents.NodeTask:
+    signed = ed25519.sign(key, releases.message(NEXT_VERSION, hashlib.sha256(content).hexdigest()))
+    signature = b64encode(signed).decode()
+    body = agents.RegisterAgentRelease(version=NEXT_VERSION, content=content, signature=signature)
     release = await admin.call(agents.AGENT_RELEASE_REGISTER, body)
     request = agents.UpgradeAgent(sha256=release.sha256, reason="shown on a real machine")
     target = await node(admin)
     return await ended(admin, await admin.call(agents.NODE_UPGRADE_AGENT, request, node_id=target.node_id))
+
+
+def release_key(cloud: LocalCloud) -> Path:
+    """The key that `gpuaas up` made for this cloud and pinned on its machines."""
+    return cloud.home / LAB / "agent-release.key"
 
 
 def on_machine(cloud: LocalCloud) -> tuple[str, str]:
@@ -79,7 +87,8 @@ async def test_a_build_that_does_not_report_leaves_the_old_agent_in_its_place(
     cloud: LocalCloud, admin: Client, tmp_path: Path
 ) -> None:
     before = on_machine(cloud)
-    task = await upgraded(admin, variant(tmp_path, "gpuaas_agent/report.py", "raise SystemExit('broken build')\n"))
+    broken = variant(tmp_path, "gpuaas_agent/report.py", "raise SystemExit('broken build')\n")
+    task = await upgraded(admin, broken, release_key(cloud))
     assert task.error is not None
     assert (task.state, task.error.code) == ("failed", "agent_did_not_report")
     assert "broken build" in task.error.message
@@ -92,7 +101,7 @@ async def test_a_build_that_reports_takes_over_within_the_same_process(
 ) -> None:
     _, process = on_machine(cloud)
     wanted = variant(tmp_path, "gpuaas_agent/__init__.py", f'AGENT_VERSION = "{NEXT_VERSION}"\n')
-    task = await upgraded(admin, wanted)
+    task = await upgraded(admin, wanted, release_key(cloud))
     sha256 = hashlib.sha256(wanted).hexdigest()
     assert (task.state, task.result) == ("succeeded", {"sha256": sha256, "version": NEXT_VERSION})
     assert on_machine(cloud) == (sha256, process)
@@ -102,6 +111,6 @@ async def test_the_former_agent_is_restored_the_same_way(cloud: LocalCloud, admi
     """It is also the agent that the machines of this cloud start with: the following tests find it unchanged."""
     _, process = on_machine(cloud)
     sha256 = build.build(tmp_path / "agent.pyz")
-    task = await upgraded(admin, (tmp_path / "agent.pyz").read_bytes())
+    task = await upgraded(admin, (tmp_path / "agent.pyz").read_bytes(), release_key(cloud))
     assert (task.state, task.result["sha256"]) == ("succeeded", sha256)
     assert on_machine(cloud) == (sha256, process)

@@ -34,22 +34,14 @@ class Cloud:
             login = identity.Login(name="admin", password=password)
             token = (await client.call(identity.LOGIN, login)).access_token
         async with Client(server, BearerToken(token)) as admin:
-            org = await admin.call(identity.ORG_CREATE, identity.CreateOrg(name="acme"))
+            org = await admin.call(identity.ORG_CREATE, identity.CreateOrg(name="acme", first_admin="admin"))
             body = identity.CreateProject(name="research")
             project = await admin.call(identity.PROJECT_CREATE, body, org_id=org.org_id)
+            await _entitle(admin, project.project_id)
             cloud = cls(server, token, project.project_id, await _account(admin, project.project_id))
-            await cloud._entitle(admin)
             allocations = [await cloud._allocation(admin, name) for name in MACHINES]
             await cloud._deploy(admin, *allocations[:2])
         return cloud
-
-    async def _entitle(self, admin: Client) -> None:
-        source = Path(controller.__file__).with_name("manifest.yaml")
-        manifest = msgspec.convert(yaml.safe_load(source.read_text()), catalog.Manifest)
-        await admin.call(catalog.VERSION_REGISTER, manifest)
-        await admin.call(catalog.VERSION_PUBLISH, catalog.PublishVersion(), app_slug=_SLUG, version=_VERSION)
-        entitlement = catalog.SetEntitlement(enabled=True)
-        await admin.call(catalog.ENTITLEMENT_SET, entitlement, if_match="*", app_slug=_SLUG, project_id=self.project_id)
 
     async def _allocation(self, admin: Client, name: str) -> str:
         """An active allocation on a new node, whose agent answers its first task."""
@@ -91,8 +83,17 @@ class Cloud:
             await app.call(runtime.COMPLETE, complete, project_id=self.project_id, operation_id=operation_id)
 
 
+async def _entitle(admin: Client, project_id: str) -> None:
+    source = Path(controller.__file__).with_name("manifest.yaml")
+    manifest = msgspec.convert(yaml.safe_load(source.read_text()), catalog.Manifest)
+    await admin.call(catalog.VERSION_REGISTER, manifest)
+    await admin.call(catalog.VERSION_PUBLISH, catalog.PublishVersion(), app_slug=_SLUG, version=_VERSION)
+    entitlement = catalog.SetEntitlement(enabled=True)
+    await admin.call(catalog.ENTITLEMENT_SET, entitlement, if_match="*", app_slug=_SLUG, project_id=project_id)
+
+
 async def _account(admin: Client, project_id: str) -> identity.ServiceAccountKey:
-    body = identity.CreateServiceAccount(name="controller")
+    body = identity.CreateServiceAccount(name="controller", apps=[_SLUG])
     account = await admin.call(identity.SERVICE_ACCOUNT_CREATE, body, project_id=project_id)
     account_id = account.service_account_id
     return await admin.call(identity.SERVICE_ACCOUNT_KEY_CREATE, project_id=project_id, service_account_id=account_id)

@@ -20,7 +20,7 @@ from gpuaas_sdk.testing import free_port
 
 ROOT = recorder.ROOT
 COMMAND = ["member", "add", walk_cloud.INSTANCE, "--role", "worker", "--allocation", "gpu-4"]
-OTHER_COMMAND = ["org", "create", "other"]
+OTHER_COMMAND = ["org", "create", "other", "--admin", "admin"]
 """Shows what every command crosses."""
 _DEADLINE_S = 120
 _HELPERS = [ROOT / "tests" / "walk", ROOT / "apps" / "slurm" / "tests"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gpuaas_agent import identity, parameters, rules
 from gpuaas_agent.handlers import allocation, artifact, authorized_keys, health, ssh_trust, upgrade
 from gpuaas_agent.host import facts
@@ -37,7 +39,9 @@ HANDLERS: dict[str, rules.Handler] = {
 }
 
 
-def complete(client: identity.NodeClient, archive: upgrade.Archive) -> dict[str, rules.Handler]:
+def complete(
+    client: identity.NodeClient, archive: upgrade.Archive, release_keys: Sequence[str]
+) -> dict[str, rules.Handler]:
     """Return all handlers: HANDLERS, and those that call the platform or replace the agent's own file."""
     return {
         **HANDLERS,
@@ -54,6 +58,6 @@ def complete(client: identity.NodeClient, archive: upgrade.Archive) -> dict[str,
         ),
         "agent.upgrade": rules.Handler(
             params={"sha256": parameters.SHA256, "trial_s": parameters.whole_number(1, 600)},
-            function=lambda params: upgrade.upgrade(params["sha256"], params["trial_s"], client, archive),
+            function=lambda params: upgrade.upgrade(params["sha256"], params["trial_s"], client, archive, release_keys),
         ),
     }

@@ -1,6 +1,8 @@
 """`agent.upgrade`: replace the file of this agent by a new agent, after the new one has reported to the platform.
 
-Until then this agent keeps its file and sends its heartbeats, so that a crash at any point leaves an agent that starts.
+Nothing of the new agent is written as a program or run before a pinned release key has verified its signature. Until
+the new agent has reported, this agent keeps its file and sends its heartbeats, so that a crash at any point leaves an
+agent that starts.
 """
 
 from __future__ import annotations
@@ -11,10 +13,11 @@ import dataclasses
 import hashlib
 import sys
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gpuaas_agent import AGENT_VERSION, commands, errors, files, identity, log, wire
+from gpuaas_agent import AGENT_VERSION, commands, errors, files, identity, log, releases, wire
 
 TRIAL_ALARM_S = 5
 """A new agent on trial exits by itself this long after its trial time, because its parent agent may have died."""
@@ -42,16 +45,37 @@ class Archive:
     def command(self, path: Path) -> list[str]:
         return [sys.executable, str(path), *self.arguments]
 
+    def pin_command(self) -> str:
+        """Return the command by which an operator pins a release key on this node."""
+        return " ".join([*self.command(self.path), "pin-release-key", "FILE"])
 
-def upgrade(sha256: str, trial_s: int, client: identity.NodeClient, archive: Archive) -> dict[str, Any]:
-    """Fetch, try and install the agent with this digest, and raise `Replaced`. Return the result if it runs already."""
+
+@dataclasses.dataclass(frozen=True)
+class Release:
+    """A release of the agent as the platform sent it. Only its digest was checked."""
+
+    content: bytes
+    version: str
+    signature: str
+
+
+def upgrade(
+    sha256: str, trial_s: int, client: identity.NodeClient, archive: Archive, release_keys: Sequence[str]
+) -> dict[str, Any]:
+    """Fetch, verify, try and install the agent with this digest, and raise `Replaced`. Return the result if it runs
+    already."""
     if archive.sha256() == sha256:
         files.remove(archive.candidate)
         return {"sha256": sha256, "version": AGENT_VERSION}
     if not archive.is_archive():
         raise errors.TaskFailed("agent_not_an_archive", f"this agent runs from {archive.path}, not from a .pyz file")
+    if not release_keys:
+        raise errors.TaskFailed("agent_no_release_key", _no_release_key(archive))
+    release = fetch(sha256, client)
+    if not releases.is_signed(release_keys, release.version, sha256, release.signature):
+        raise errors.TaskFailed("agent_signature_invalid", _signature_invalid(release, sha256, release_keys))
     try:
-        files.write_atomic(archive.candidate, fetch(sha256, client), 0o755)
+        files.write_atomic(archive.candidate, release.content, 0o755)
         _run_trial(trial_s, archive)
         archive.candidate.replace(archive.path)
     finally:
@@ -61,7 +85,7 @@ def upgrade(sha256: str, trial_s: int, client: identity.NodeClient, archive: Arc
     raise errors.Replaced(sha256)
 
 
-def fetch(sha256: str, client: identity.NodeClient) -> bytes:
+def fetch(sha256: str, client: identity.NodeClient) -> Release:
     try:
         answer = client.call("GET", f"/node/v1/agent-releases/{sha256}")
         content = base64.b64decode(str(answer.get("content")), validate=True)
@@ -76,7 +100,22 @@ def fetch(sha256: str, client: identity.NodeClient) -> bytes:
     received = hashlib.sha256(content).hexdigest()
     if received != sha256:
         raise errors.TaskFailed("agent_digest_mismatch", f"the platform sent the digest {received} instead of {sha256}")
-    return content
+    return Release(content, str(answer.get("version")), str(answer.get("signature")))
+
+
+def _no_release_key(archive: Archive) -> str:
+    return (
+        "no release key is pinned on this node, so it installs no release. Copy the public key of your releases to the "
+        f"node, run there: {archive.pin_command()}, and restart the agent"
+    )
+
+
+def _signature_invalid(release: Release, sha256: str, release_keys: Sequence[str]) -> str:
+    key_ids = ", ".join(releases.key_id(key) for key in release_keys)
+    return (
+        f"no release key that is pinned on this node ({key_ids}) signed version {release.version[:63]!r} "
+        f"with the digest {sha256}; nothing of it was run"
+    )
 
 
 def _run_trial(trial_s: int, archive: Archive) -> None:

@@ -16,6 +16,8 @@ from gpuaas_agent import commands, files, log
 DECLARED_GPUS = Path("/etc/gpuaas/facts.d/gpus.json")
 NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")
 SSH_PORT = 22
+ADDRESSES_MAX = 64
+"""A machine that runs containers can have thousands of addresses. The platform accepts 256."""
 HOST_KEYS = tuple(Path(f"/etc/ssh/ssh_host_{kind}_key.pub") for kind in ("ed25519", "ecdsa", "rsa"))
 
 
@@ -94,7 +96,7 @@ def _driver_gpu(information: str) -> dict[str, Any]:
 
 def _addresses() -> list[str]:
     try:
-        return global_addresses(commands.run(["ip", "-j", "addr"], timeout_s=10).decode())
+        return global_addresses(commands.run(["ip", "-j", "addr"], timeout_s=10).decode())[:ADDRESSES_MAX]
     except (commands.CommandFailed, ValueError) as error:
         log.error("facts.addresses_unreadable", error=str(error))
         return []

@@ -82,6 +82,8 @@ class Platform:
         self.artifact_refusal: Problem | None = None
         self.agent_releases: dict[str, bytes] = {}
         """The content for each requested digest; tests may store content that has another digest."""
+        self.release_signatures: dict[str, dict[str, str]] = {}
+        """The version and the signature that are sent for each digest; none: the answer has neither."""
         self.before_answer: Callable[[Request], None] = lambda request: None
         self.refuse_result: Callable[[], int | None] = lambda: None
         self.keeps_connections = True
@@ -230,7 +232,8 @@ class Platform:
     def _agent_release(self, sha256: str) -> dict[str, Any]:
         if sha256 not in self.agent_releases:
             raise Problem(404, "not_found")
-        return {"sha256": sha256, "content": base64.b64encode(self.agent_releases[sha256]).decode()}
+        content = base64.b64encode(self.agent_releases[sha256]).decode()
+        return {"sha256": sha256, "content": content, **self.release_signatures.get(sha256, {})}
 
     def _next_task(self, request: Request) -> dict[str, Any]:
         """Return the first task; for a busy node, the first urgent one. It stays queued until its result arrives."""

@@ -14,6 +14,7 @@ POLL_S = 0.2
 
 async def deploy(op: Operation, settings: Settings) -> None:
     inputs = config.parse_inputs(op.instance.inputs)
+    config.check_users(inputs.users)
     controller, workers = roles.controller_of(op.members), roles.workers_of(op.members)
     reached, unreachable = await reports.survivors(
         op, (controller, *workers), lambda member: _reach(op, member, settings)

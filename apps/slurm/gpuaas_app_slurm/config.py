@@ -1,5 +1,6 @@
 """The deploy inputs, and the configuration files that are made from them. Pure."""
 
+from collections.abc import Sequence
 from importlib import resources
 from string import Template
 from typing import Any
@@ -12,6 +13,14 @@ from gpuaas_app_slurm import facts
 FIRST_USER_ID = 6000
 NODES_MAX = 128
 
+SYSTEM_USERS = frozenset(
+    {
+        *("root", "daemon", "bin", "sys", "sync", "games", "man", "lp", "mail", "news", "uucp", "proxy", "www-data"),
+        *("backup", "list", "irc", "nobody", "_apt", "sshd", "messagebus", "polkitd", "_chrony"),
+        *("systemd-network", "systemd-resolve", "systemd-timesync", "slurm", "munge", "mysql"),
+    }
+)
+"""Accounts that Debian and the packages of Slurm create. The deploy form refuses the same names."""
 SLURM_FOLDER = "/etc/slurm"
 KEY_PATH = "/etc/slurm/slurm.key"
 GRES_DEVICES_PATH = "/etc/slurm/gpuaas-gres.conf"
@@ -60,6 +69,16 @@ def parse_inputs(inputs: dict[str, Any]) -> Inputs:
         raise Permanent(
             f"the deploy inputs are not valid: {error}", fix="deploy again with corrected inputs"
         ) from error
+
+
+def check_users(names: Sequence[str]) -> None:
+    """Refuse accounts of the system: jobs would run with their rights, and a decommission would delete them."""
+    reserved = [name for name in names if name in SYSTEM_USERS or name.startswith("systemd-")]
+    if reserved:
+        raise Permanent(
+            f"{', '.join(reserved)} cannot be a Slurm user: it is an account of the system or of Slurm itself",
+            fix="deploy again with other names in `users`",
+        )
 
 
 def controller_files(cluster: Cluster) -> tuple[File, ...]:

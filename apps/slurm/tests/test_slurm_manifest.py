@@ -5,7 +5,10 @@ from pathlib import Path
 
 import jsonschema_rs
 import pytest
+from gpuaas_app_slurm import config
 from gpuaas_app_slurm.controller import app
+from gpuaas_contract.permissions import CONTROLLER_KEYS
+from gpuaas_sdk.failures import Permanent
 
 FORM = app.manifest.deploy_form
 PROJECT = Path(__file__).parents[1]
@@ -31,6 +34,23 @@ def test_the_form_refuses_inputs_that_slurm_cannot_use(wrong: dict[str, object])
     form = {"cluster_name": "research", "controller_allocation_id": "alloc_1"}
     with pytest.raises(jsonschema_rs.ValidationError):
         jsonschema_rs.validate(FORM, form | wrong)
+
+
+@pytest.mark.parametrize("name", ["root", "slurm", "munge", "nobody", "systemd-network"])
+def test_the_form_and_the_deploy_refuse_accounts_of_the_system_as_users(name: str) -> None:
+    form = {"cluster_name": "research", "controller_allocation_id": "alloc_1", "users": ["ada", name]}
+    with pytest.raises(jsonschema_rs.ValidationError, match="Accounts of the system"):
+        jsonschema_rs.validate(FORM, form)
+    with pytest.raises(Permanent, match=f"{name} cannot be a Slurm user"):
+        config.check_users(["ada", name])
+
+
+def test_the_form_lists_every_account_that_the_deploy_refuses() -> None:
+    assert set(FORM["properties"]["users"]["items"]["not"]["enum"]) == config.SYSTEM_USERS
+
+
+def test_the_controller_asks_for_no_permission_beyond_its_work() -> None:
+    assert set(app.manifest.controller.permissions) < CONTROLLER_KEYS
 
 
 @pytest.mark.parametrize("topology", sorted(app.manifest.topologies))

@@ -41,7 +41,7 @@ def returned(address: str, state: str) -> OidcExchange:
     result = {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
     if "error" in result:
         why = result.get("error_description", result["error"])
-        raise failures.Failure(f"The provider refused: {output.clean(why)}", fix=BROWSER, code=result["error"])
+        raise failures.Failure(f"The provider refused: {why}", fix=BROWSER, code=result["error"])
     if "code" not in result or "state" not in result:
         raise failures.usage("This address carries no code and no state; take the whole of it", BROWSER)
     if result["state"] != state:

@@ -1,11 +1,13 @@
 """`gpuaas agent`: releases of the node agent, and which nodes run them.
 
 gpuaas agent
-    The agent is one file on every node; a node runs exactly the bytes of a release, or keeps what it has.
+    The agent is one file on every node; a node runs exactly the bytes of a signed release, or keeps what it has.
 gpuaas agent register agent.pyz
-    Make a build of the agent known; the same bytes again change nothing.
+    Register a signed build of the agent; the same bytes again change nothing.
     content FILE: Made by python -m gpuaas_agent.build FILE.
-    --version: What to call it; else the version in the file.
+    --signature FILE: Made by python -m gpuaas_agent.signer sign; else the file with the suffix .sig.
+gpuaas agent approve 0.2.0 --reason "built it from the same source: the same SHA-256"
+    Approve a release that another person registered, so that it can be installed.
 gpuaas agent list
     Every release there is.
 gpuaas agent upgrade gpu-1 --to 0.2.0 --reason "try the new agent"
@@ -31,13 +33,19 @@ from gpuaas_cli.show import machines
 from gpuaas_cli.work import follow, rollout, waits
 
 
-def _version(call: Call, text: str) -> str:
-    return text or files.agent_version(call["content"], files.agent_build(call["content"]))
+def _signature(call: Call) -> files.AgentSignature:
+    return files.agent_signature(call["signature"] or f"{call['content']}.sig", call["content"])
 
 
-def _registered(call: Call, made: agents.AgentRelease) -> None:
-    if call["version"] and made.version != call["version"]:
-        output.talk(f"These bytes are known already, as {made.version}.")
+def _after_registration(release: agents.AgentRelease) -> str:
+    if release.status == "approved":
+        return f"gpuaas agent upgrade NODE --to {release.version} --reason REASON"
+    return f"another person checks it and runs: gpuaas agent approve {release.version} --reason REASON"
+
+
+async def _approve(call: Call) -> agents.AgentRelease:
+    release, body = await _release(call, call["sha256"]), agents.ApproveAgentRelease(reason=call["reason"])
+    return await call.session.call(agents.AGENT_RELEASE_APPROVE, body, dry_run=call.dry_run, sha256=release.sha256)
 
 
 def _check_nodes(call: Call) -> None:
@@ -113,10 +121,13 @@ COMMANDS = {
         agents.AGENT_RELEASE_REGISTER,
         fields={
             "content": Field(read=lambda _, path: files.agent_build(path)),
-            "version": Field(default="", read=_version),
+            "signature": Field(default="", read=lambda call, _: _signature(call).signature),
+            "version": Field(typed=False, read=lambda call, _: _signature(call).version),
         },
-        next="gpuaas agent upgrade NODE --to {version} --reason REASON",
-        then=_registered,
+        next=_after_registration,
+    ),
+    "agent approve": Command(
+        agents.AGENT_RELEASE_APPROVE, work=_approve, next="gpuaas agent upgrade NODE --to {version} --reason REASON"
     ),
     "agent list": agents.AGENT_RELEASE_LIST,
     "agent upgrade": Command(

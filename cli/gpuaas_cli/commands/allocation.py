@@ -49,7 +49,7 @@ async def _request(call: Call) -> list[Allocation]:
         made = (await call.send()).items
     except NoCapacity as refused:
         for name, why in refused.details.get("why_not", {}).items():
-            output.talk(f"{name}: {output.clean(why)}")
+            output.talk(f"{name}: {why}")
         raise
     return await _settled(call, made)
 
@@ -99,7 +99,12 @@ COMMANDS = {
     "allocation people": Command(
         ssh_keys.ALLOCATION_KEYS_SET,
         fields={
-            "user_ids": Field(type=str, default=None, read=lambda _, text: None if text is None else words([text]))
+            "user_ids": Field(
+                type=str,
+                default=None,
+                read=lambda _, text: None if text is None else words([text]),
+                may_be_empty=True,
+            )
         },
         work=_people,
         page=machines.of_people,

@@ -29,13 +29,13 @@ gpuaas app entitle slurm --versions '1.4.*' --channels stable --instances-max 2
 from gpuaas_contract import catalog
 from gpuaas_contract.catalog import AppVersion
 
-from gpuaas_cli import output
+from gpuaas_cli import output, terminal
 from gpuaas_cli.runner import Call, Command, Field, Levels, words
 
 
 def _print_whole(call: Call, version: AppVersion) -> None:
     form = "json" if call.flags.output == "json" else "yaml"
-    print(output.encoded(form, output.plain(version)))
+    terminal.out(output.encoded(form, output.plain(version)))
 
 
 COMMANDS = {

@@ -177,8 +177,9 @@ COMMANDS = {
     "artifact storage": Command(
         shared(artifacts.STORAGE_GET, artifacts.SHARED_STORAGE_GET),
         table=table(
-            "BYTES=bytes_used ARTIFACTS=artifact_count LIMIT",
+            "BYTES=bytes_used ARTIFACTS=artifact_count LIMIT ORG_BYTES=org_bytes_used ORG_QUOTA",
             LIMIT=lambda item: f"{item.limit.max} ({item.limit.layer} policy)" if item.limit else "none",
+            ORG_QUOTA=lambda item: "none" if item.org_bytes_max is None else str(item.org_bytes_max),
         ),
     ),
     "artifact trust list": shared(trust_keys.TRUST_KEY_LIST, trust_keys.SHARED_TRUST_KEY_LIST),

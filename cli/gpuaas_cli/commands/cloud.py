@@ -16,6 +16,7 @@ gpuaas down --purge
 """
 
 import os
+import re
 import sys
 
 from msgspec.inspect import IntType
@@ -25,14 +26,24 @@ from gpuaas_cli.client import home
 from gpuaas_cli.local import cloud, plan
 from gpuaas_cli.runner import SWITCH, Call, Command, Field
 
+_LAB = re.compile(r"[a-z][a-z0-9]{0,15}")
+
+
+def _check_lab(name: str) -> None:
+    if not _LAB.fullmatch(name):
+        message = f"{name!r} is no name of a lab: it has a lower-case letter, then up to 15 letters or digits"
+        raise failures.usage(message, "gpuaas up --lab local")
+
 
 def _up(call: Call) -> int:
+    _check_lab(call["lab"])
     if sys.platform != "linux":
         raise failures.Failure("gpuaas up needs Linux", fix="gpuaas login --server URL", code="not_linux")
     return cloud.up(plan.CloudRequest(home.folder(os.environ).absolute(), **call.values))
 
 
 def _down(call: Call) -> None:
+    _check_lab(call["lab"])
     cloud.down(plan.CloudRequest(home.folder(os.environ).absolute(), lab=call["lab"]), purge=call["purge"])
 
 

@@ -21,7 +21,7 @@ import msgspec
 from gpuaas_contract import meanings, openapi, registry
 from gpuaas_contract.endpoint import Endpoint
 
-from gpuaas_cli import failures, kinds, output
+from gpuaas_cli import failures, kinds, output, terminal
 from gpuaas_cli.explain import forms, pages
 from gpuaas_cli.output import table
 from gpuaas_cli.runner import Call, Command, Field, reach
@@ -45,10 +45,10 @@ def _explain(call: Call) -> None:
     if flags.structured_whole:
         output.show_data(flags, pages.as_data(form) if field is None else field)
     elif flags.output == "name":
-        print("\n".join(item.name for item in form.fields))
+        terminal.out("\n".join(item.name for item in form.fields))
     else:
         width = _width()
-        print("\n".join(pages.of_form(form, width) if field is None else pages.of_field(form, field, width)))
+        terminal.out("\n".join(pages.of_form(form, width) if field is None else pages.of_field(form, field, width)))
 
 
 _ENDPOINTS = table(
@@ -64,11 +64,11 @@ def _schema(call: Call) -> None:
         output.show_data(flags, openapi.document())
     elif "." not in name:
         form, _ = forms.find(name)
-        print(output.encoded("yaml" if flags.output == "yaml" else "json", json_schema(form)))
+        terminal.out(output.encoded("yaml" if flags.output == "yaml" else "json", json_schema(form)))
     elif flags.structured_whole:
         output.show_data(flags, openapi.document([_endpoint(name)]))
     else:
-        print("\n".join(pages.of_endpoint(_endpoint(name), _width())))
+        terminal.out("\n".join(pages.of_endpoint(_endpoint(name), _width())))
 
 
 def _width() -> int:

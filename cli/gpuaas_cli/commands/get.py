@@ -25,8 +25,9 @@ from gpuaas_cli.runner import SWITCH, Call, Command, Field
 def _kind(call: Call) -> kinds.Kind:
     kind = kinds.find(call["kind"])
     if kind is None:
-        known = ", ".join(item.plural for item in kinds.KINDS)
-        raise failures.usage(f"There is no kind {call['kind']!r}; there is {known}", "gpuaas get --help")
+        known = [item.plural for item in kinds.KINDS]
+        hint = failures.hint(call["kind"], known) or f"; there is {', '.join(known)}"
+        raise failures.usage(f"There is no kind {call['kind']!r}{hint}", "gpuaas get --help")
     if kind.of_instance and kind.plural != "members" and not (call["instance"] or call["name"]):
         again = f"gpuaas get {kind.plural} INSTANCE"
         raise failures.usage(f"Name the instance whose {kind.plural} you want", again)

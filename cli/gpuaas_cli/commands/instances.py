@@ -4,14 +4,14 @@ gpuaas deploy slurm --name lab --topology split --set cluster_name=lab --set con
 --set worker_allocation_ids=gpu-2,gpu-3
     Deploy an app. Values are typed by the app's form; lists are a,b,c or JSON; allocations may be node names.
     app_slug APP
-    --name: Name of the instance; the app's own if empty.
+    --name: Name of the instance; the app's own if not given.
     --topology: One of the app's topologies.
-    --version: Newest published version if empty.
-    operator_service_account_id --operator: Service account whose controller works on it; else any of the project.
+    --version: Newest published version if not given.
+    operator_service_account_id --operator: Service account whose controller works on it; else any of the app.
     sets --set KEY=VALUE: An input; repeatable.
 gpuaas upgrade slurm --version 1.1.0
     Move an instance to another version. Inputs stay as they are, except those named with --set.
-    --version: Newest the project may deploy if empty.
+    --version: Newest the project may deploy if not given.
     sets --set KEY=VALUE: An input; repeatable.
 gpuaas stop slurm --reason "power maintenance"
     Stop an app on every machine. Members, machines and data stay; what runs in it ends.
@@ -45,7 +45,7 @@ gpuaas operator set slurm slurm-controller-2 --reason "the old host is gone"
 gpuaas operator set slurm --any --reason "any controller of the project"
     Hand an instance to another service account; open operations go with it.
     operator_service_account_id SERVICE_ACCOUNT: Name or id.
-    any_account --any: Any service account of the project.
+    any_account --any: Any service account of the project that operates the app.
 gpuaas access slurm
     Endpoints, paths and commands of an app instance, as its controller published them.
 """

@@ -28,6 +28,10 @@ gpuaas node drain gpu-1 --reason "bad fan"
     Cordon nodes and ask the owners of their allocations to move. Shows whose work is still there.
 gpuaas node retire gpu-1 --reason "sold"
     End the identity of nodes for good; refused while an allocation is on them.
+gpuaas node sanitise gpu-1 --reason "before the next tenant"
+    Have the provisioner reinstall nodes now; they are clean once they have enrolled again.
+gpuaas node mark-sanitised gpu-1 --reason "reinstalled by hand"
+    Declare that you reinstalled nodes: every project may get them. They must have enrolled again.
 gpuaas node task
     A task is one signed instruction to a node; ended ones are kept for a while.
 gpuaas node task list gpu-1
@@ -36,9 +40,10 @@ gpuaas node task describe gpu-1 task_01k9z0c5p3v2m8q7r6t5w4x3y2
     One task with its result or its error.
 """
 
+import msgspec
 from gpuaas_contract import agents, capacity
 
-from gpuaas_cli import failures, output
+from gpuaas_cli import failures, output, terminal
 from gpuaas_cli.output import table
 from gpuaas_cli.runner import Call, Command, fixed, nothing
 from gpuaas_cli.show import machines
@@ -47,11 +52,17 @@ from gpuaas_cli.work import waits
 
 async def _token(call: Call) -> capacity.EnrolmentToken:
     made: capacity.EnrolmentToken = await call.send()
-    if not call.flags.structured_whole and not call.dry_run:
+    if call.dry_run:  # this token was not stored, so it admits no node
+        return msgspec.structs.replace(made, token="")
+    if not call.flags.structured_whole:
         output.talk(f"Works once, for a node named {made.name}, until {output.clock_time(made.expires_at)}.")
         if made.ca_sha256:
             output.talk(f"The node must find the certificate authority {made.ca_sha256}.")
     return made
+
+
+def _page(made: capacity.EnrolmentToken) -> list[str]:
+    return [made.token or f"would admit a node named {made.name}, once, until {output.clock_time(made.expires_at)}"]
 
 
 async def _get(call: Call) -> capacity.Node:
@@ -60,7 +71,7 @@ async def _get(call: Call) -> capacity.Node:
         call.show(node)
     else:
         allocations = (await call.session.call(capacity.NODE_ALLOCATIONS, node_id=node.node_id)).items
-        print("\n".join(machines.of_node(node, allocations)))
+        terminal.out("\n".join(machines.of_node(node, allocations)))
     return node
 
 
@@ -83,9 +94,9 @@ def _show_inspected(call: Call, matches: Inspected) -> int:
         names = {node.node_id: node.name for node, _ in matches}
         output.show(call.flags, [task for _, task in matches], machines.tasks(names))
     elif is_health:
-        print("\n".join(machines.of_health(matches)))
+        terminal.out("\n".join(machines.of_health(matches)))
     else:
-        print("\n\n".join("\n".join(machines.of_facts(node, task)) for node, task in matches))
+        terminal.out("\n\n".join("\n".join(machines.of_facts(node, task)) for node, task in matches))
     for node, task in matches:
         if task.state != "succeeded" and not call.dry_run:
             raise waits.failure(task, node)
@@ -121,7 +132,7 @@ async def _describe_task(call: Call) -> agents.NodeTask:
 
 _FACTS, _HEALTH = {"type": fixed("host.facts")}, {"type": fixed("host.health")}
 COMMANDS = {
-    "node token": Command(capacity.ENROLMENT_CREATE, work=_token, table=table("TOKEN"), page=lambda made: [made.token]),
+    "node token": Command(capacity.ENROLMENT_CREATE, work=_token, table=table("TOKEN"), page=_page),
     "node list": Command(capacity.NODE_LIST, fields={"name": None, "admin_state": None}),
     "node get": Command(capacity.NODE_GET, work=_get, show=nothing, also=(capacity.NODE_ALLOCATIONS,)),
     "node inspect": Command(agents.NODE_INSPECT, many=True, fields=_FACTS, work=_inspect, show=_show_inspected),
@@ -131,6 +142,8 @@ COMMANDS = {
     "node uncordon": Command(capacity.NODE_UNCORDON, many=True),
     "node drain": Command(capacity.NODE_DRAIN, many=True, show=_show_drained),
     "node retire": Command(capacity.NODE_RETIRE, many=True),
+    "node sanitise": Command(capacity.NODE_SANITISE, many=True),
+    "node mark-sanitised": Command(capacity.NODE_MARK_SANITISED, many=True),
     "node task list": Command(agents.NODE_TASK_LIST, work=_tasks, show=nothing),
     "node task describe": Command(agents.NODE_TASK_GET, work=_describe_task, show=nothing),
 }

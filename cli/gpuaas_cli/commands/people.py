@@ -2,8 +2,9 @@
 
 gpuaas org
     Organisations own projects.
-gpuaas org create acme
-    Create an organisation.
+gpuaas org create acme --admin ada
+    Create an organisation. You get no role in it, unless you name yourself.
+    first_admin --admin USER: Who becomes its tenant_admin: name or id.
 gpuaas project
     Projects own allocations, service accounts and app instances.
 gpuaas project create research --org acme
@@ -56,9 +57,17 @@ gpuaas binding revoke bind_01k9z0c5p3v2m8q7r6t5w4x3y2 --org acme
     Take a role away; it counts from the next call on.
 gpuaas service-account
     Service accounts are how programs sign in.
-gpuaas service-account create slurm-controller --key-file slurm.json
+gpuaas service-account create slurm-controller --app slurm --key-file slurm.json
     Create a service account, and with --key-file its first key. The secret is never shown, only written.
+    apps --app APP: An app whose controller signs in with it; repeatable. It can work on no other.
+    permissions --permission KEY: Only this permission, of those it is offered; repeatable.
     --key-file FILE: Write a new key here, 0600; - is stdout.
+gpuaas service-account get slurm-controller
+    One service account, with its apps and permissions.
+gpuaas service-account bind slurm-controller --app slurm
+    Set which apps a service account operates, and its permissions. Replaces those it has.
+    apps --app APP: An app whose controller signs in with it; repeatable. None: it can claim nothing.
+    permissions --permission KEY: Only this permission, of those its apps offer; repeatable. All of these if none.
 gpuaas service-account list
     Service accounts of the project.
 gpuaas service-account disable slurm-controller
@@ -82,18 +91,17 @@ gpuaas service-account revoke-key slurm-controller key_01k9z0c5p3v2m8q7r6t5w4x3y
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 from gpuaas_contract import bindings, identity, permissions, sessions, users
 from gpuaas_contract.identity import KEY_GRACE_MAX_S, ServiceAccount, ServiceAccountKey
 
-from gpuaas_cli import failures, output
+from gpuaas_cli import failures, output, terminal
 from gpuaas_cli.client import home
 from gpuaas_cli.input import ask, values
 from gpuaas_cli.output import table
-from gpuaas_cli.runner import SWITCH, Call, Command, Field, Levels, asked
+from gpuaas_cli.runner import SWITCH, Call, Command, Field, Levels, asked, words
 
 
 def _use_first(call: Call, made: identity.Project) -> None:
@@ -108,7 +116,15 @@ def _use(call: Call, chosen: identity.Project) -> None:
 
 def _password(call: Call) -> str:
     name = call["name"] or call["user_id"]
-    return ask.new_password(call.flags, name, f"gpuaas {call.words} {name}")
+    option = " --password" if call["with_password"] else ""
+    return ask.new_password(call.flags, name, f"gpuaas {call.words} {name}{option}")
+
+
+def _show_password(call: Call, made: users.User) -> None:
+    """Report that no password was set; a script may have given one on stdin, which is not read without --password."""
+    if not made.has_password and not call.dry_run:
+        output.talk("No password was set: stdin is read only with --password. They cannot sign in with a password.")
+        output.talk(f"  to set one: gpuaas user set-password {made.name} < FILE")
 
 
 def _changed(call: Call, _: object) -> None:
@@ -126,10 +142,17 @@ def _check_role(call: Call) -> None:
 
 
 def _check_file(call: Call) -> None:
-    """Refuse an existing key file before a key is created: it may contain a key in use."""
+    """Refuse a file that cannot be written before a key is created. An existing one may contain a key in use."""
     file = call["key_file"]
-    if file not in ("", "-") and Path(file).exists():
+    if file in ("", "-"):
+        return
+    if Path(file).exists():
         raise failures.Failure(f"{file} exists; it may hold a key in use", fix="Name another file.", code="exists")
+    folder = Path(file).absolute().parent
+    if not folder.is_dir():
+        raise failures.usage(f"The folder of {file} does not exist; no key was made", f"mkdir -p {folder}")
+    if not os.access(folder, os.W_OK):
+        raise failures.usage(f"The folder of {file} is not writable for you; no key was made", "Name another file.")
 
 
 async def _create_account(call: Call) -> tuple[ServiceAccount, ServiceAccountKey | None]:
@@ -146,7 +169,7 @@ def _keep(call: Call, key: ServiceAccountKey) -> None:
     file = call["key_file"]
     content = json.dumps({"key_id": key.key_id, "client_secret": key.client_secret}) + "\n"
     if file == "-":
-        sys.stdout.write(content)
+        terminal.out(content, end="")
         return
     home.write_private(Path(file).absolute(), content.encode())
     output.talk(f"Key {key.key_id} is in {file}; the platform keeps no copy of its secret.")
@@ -168,8 +191,20 @@ def _show_account(call: Call, answer: Any) -> None:
         _keep(call, key)
 
 
+def _account_page(account: ServiceAccount) -> list[str]:
+    return [
+        f"{account.name}  {account.state}  {account.service_account_id}",
+        f"apps         {', '.join(account.apps) or 'none: it can claim no operation'}",
+        *(f"{'permissions' if at == 0 else '':<12} {key}" for at, key in enumerate(account.permissions)),
+    ]
+
+
 _KEYS = table("KEY=key_id AGE=created_at USED=last_used_at UNTIL=expires_at BY=created_by")
 _KEY_FILE = {"key_file": Field(default=...)}
+_REACH = {
+    "apps": Field(type=list[str], default=None, read=lambda _, given: words(given or [])),
+    "permissions": Field(type=list[str], default=None, read=lambda _, given: words(given or []) or None),
+}
 COMMANDS = {
     "org create": identity.ORG_CREATE,
     "project create": Command(identity.PROJECT_CREATE, fields={"org_id": Field(default=...)}, then=_use_first),
@@ -182,6 +217,7 @@ COMMANDS = {
         fields={"password": asked(lambda call: _password(call) if call["with_password"] else "")},
         extra={"with_password": SWITCH},
         next="gpuaas binding grant {name} ROLE",
+        then=_show_password,
     ),
     "user list": users.USER_LIST,
     "user disable": users.USER_DISABLE,
@@ -206,8 +242,14 @@ COMMANDS = {
         bindings.PROJECT_BINDING_DELETE, bindings.PLATFORM_BINDING_DELETE, bindings.ORG_BINDING_DELETE
     ),
     "service-account create": Command(
-        identity.SERVICE_ACCOUNT_CREATE, check=_check_file, work=_create_account, show=_show_account
+        identity.SERVICE_ACCOUNT_CREATE,
+        fields=_REACH,
+        check=_check_file,
+        work=_create_account,
+        show=_show_account,
     ),
+    "service-account get": Command(identity.SERVICE_ACCOUNT_GET, page=_account_page),
+    "service-account bind": Command(identity.SERVICE_ACCOUNT_BIND, fields=_REACH, page=_account_page),
     "service-account list": identity.SERVICE_ACCOUNT_LIST,
     "service-account disable": identity.SERVICE_ACCOUNT_DISABLE,
     "service-account enable": identity.SERVICE_ACCOUNT_ENABLE,

@@ -13,7 +13,7 @@ gpuaas audit list --org acme --target inst_01k9z0c5p3v2m8q7r6t5w4x3y2
     The audit trail of the project, of an organisation, or of everything; oldest first.
     correlation_id --correlation: Of this correlation id.
     actor_id --actor: By this user or service account, by id.
-    --action: Of this action; authz.deny for refusals.
+    --action: Of this action; authz.deny and policy.deny for refusals.
     --target: About this id.
     --result: success or failure.
     --since TIME: From then on: 2030-01-31T08:00:00Z, or 2h for two hours ago.
@@ -30,16 +30,14 @@ gpuaas usage export --csv january.csv --since 2030-01-01 --until 2030-02-01
     All records as a CSV file, written whole or not at all.
     --csv FILE: Where to write it; - is stdout.
 gpuaas triage cor_01k9z0c5p3v2m8q7r6t5w4x3y2
-    Operations, members, events and audit rows of one correlation id, in time order.
+    Operations, members, events, audit rows and refused requests of one correlation id, in time order.
 """
 
 import contextlib
-import json
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from gpuaas_contract.audit import AUDIT_LIST, ORG_AUDIT_LIST, PLATFORM_AUDIT_LIST, AuditRow
 from gpuaas_contract.correlations import CORRELATION_GET, PART_MAX, Correlation
@@ -47,7 +45,7 @@ from gpuaas_contract.events import EVENT_LIST, ORG_EVENT_LIST, PLATFORM_EVENT_LI
 from gpuaas_contract.instances import INSTANCE_GET
 from gpuaas_contract.usage import USAGE_EXPORT, USAGE_LIST, USAGE_SUMMARY
 
-from gpuaas_cli import failures, kinds, output
+from gpuaas_cli import failures, kinds, output, terminal
 from gpuaas_cli.flags import Flags
 from gpuaas_cli.input import values
 from gpuaas_cli.kinds.instances import AUDIT_LIMIT
@@ -74,12 +72,12 @@ async def _follow(call: Call) -> None:
         # Get the newest cursor: with a filter that matches nothing, the cursor moves past all events.
         begin = (await call.session.call(call.endpoint, query={"correlation_id": "-"}, **path)).cursor
     async for event in call.session.client.follow(call.endpoint, filters, after=begin, **path):
-        print(_line(call.flags, event), flush=True)
+        terminal.out(_line(call.flags, event))
 
 
 def _line(flags: Flags, event: Event) -> str:
     if flags.output == "json":
-        return json.dumps(output.plain(event), ensure_ascii=False)
+        return output.encoded("json", output.plain(event), indent=None)
     if flags.output == "yaml":
         return f"---\n{output.encoded('yaml', output.plain(event))}"
     if flags.output == "name":
@@ -130,22 +128,22 @@ async def _usage_list(call: Call) -> Sequence[Any]:
 async def _export(call: Call) -> None:
     query = call.query(**await _instance(call))
     content = call.session.client.download(USAGE_EXPORT, query=query, project_id=await call.session.project())
-    with _target(call["csv"]) as file:
+    with _target(call["csv"]) as write:
         async for chunk in content:
-            file.write(chunk)
+            write(chunk)
     if call["csv"] != "-":
         output.talk(f"Written to {call['csv']}.")
 
 
 @contextlib.contextmanager
-def _target(path: str) -> Iterator[BinaryIO]:
+def _target(path: str) -> Iterator[Callable[[bytes], object]]:
     if path == "-":
-        yield sys.stdout.buffer
+        yield terminal.copy
         return
     unfinished = Path(f"{path}.part")
     try:
         with unfinished.open("wb") as file:
-            yield file
+            yield file.write
         unfinished.replace(path)
     except OSError as error:
         raise failures.usage(f"{path} cannot be written: {error.strerror}", "--csv FILE") from error
@@ -166,7 +164,7 @@ def _triage_show(call: Call, result: Correlation) -> None:
         return
     output.show(call.flags, steps.timeline(result), _ENTRIES)
     next_commands = [f"gpuaas describe operation {operation.operation_id}" for operation in result.operations]
-    print("\n".join(story.section("Next", next_commands)))
+    terminal.out("\n".join(story.section("Next", next_commands)))
 
 
 COMMANDS = {

@@ -37,13 +37,20 @@ from typing import Any
 from gpuaas_contract import policy as contract
 from gpuaas_contract.bindings import BREAK_GLASS_CREATE, BREAK_GLASS_END, PROJECT_BINDING_LIST, RoleBinding
 from gpuaas_contract.identity import ME
-from gpuaas_contract.permissions import BREAK_GLASS
+from gpuaas_contract.permissions import BREAK_GLASS, KEYS
 
 from gpuaas_cli import failures, output
 from gpuaas_cli.input import ask
 from gpuaas_cli.output import aligned, clock_time
 from gpuaas_cli.runner import SWITCH, Call, Command, Field, Levels
 from gpuaas_cli.show.story import section
+
+
+def _check_permission(call: Call) -> None:
+    """Refuse a permission that the platform does not have. Apps have areas of their own, which only servers know."""
+    asked, areas = call["permission"], {key.partition(".")[0] for key in KEYS}
+    if asked not in KEYS and ("." not in asked or asked.partition(".")[0] in areas):
+        raise failures.usage(f"There is no permission {asked!r}{failures.hint(asked, KEYS)}", "gpuaas can-i --help")
 
 
 async def _ask(call: Call) -> contract.CanIAnswer:
@@ -159,6 +166,7 @@ COMMANDS = {
         contract.CAN_I,
         fields={"project_id": None, "org_id": None},
         extra={"platform": SWITCH},
+        check=_check_permission,
         work=_ask,
         page=lambda answer: ["yes" if answer.allowed else "no"],
         then=lambda _, answer: failures.OK if answer.allowed else failures.FAILED,

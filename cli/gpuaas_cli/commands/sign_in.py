@@ -20,7 +20,7 @@ from gpuaas_contract.errors import ApiError
 from gpuaas_sdk.outcomes import NoAnswer
 
 from gpuaas_cli import failures, output
-from gpuaas_cli.client import home, session, sign_in
+from gpuaas_cli.client import home, network, session, sign_in
 from gpuaas_cli.flags import Flags
 from gpuaas_cli.input import ask
 from gpuaas_cli.output import table
@@ -32,6 +32,7 @@ def _login(call: Call) -> None:
         raise failures.usage("--name, --browser and --key-file exclude each other", "gpuaas login --help")
     folder, name = home.folder(os.environ), call["name"]
     target = _target(call.flags, home.load(folder))
+    network.require(target.server)
     result = asyncio.run(session.sign_in(target, _proof(call)))
     home.set_context(folder, target.context, result)
     output.talk(f"Signed in to {result.server}{f' as {name}' if name else ''} (context {target.context}).")

@@ -3,7 +3,7 @@
 import getpass
 import sys
 
-from gpuaas_cli import failures, output
+from gpuaas_cli import failures, output, terminal
 from gpuaas_cli.flags import Flags
 from gpuaas_cli.input import files
 
@@ -18,7 +18,7 @@ def line(flags: Flags, what: str, command: str) -> str:
     """Return one line of stdin, from a terminal or a pipe."""
     if sys.stdin.isatty() and flags.no_input:
         raise failures.usage(f"{what}: it is not on stdin, and --no-input forbids asking", command)
-    print(f"{what}: ", end="", file=sys.stderr, flush=True)
+    terminal.talk(f"{what}: ", end="")
     return sys.stdin.readline().strip()
 
 
@@ -58,6 +58,6 @@ def is_possible(flags: Flags) -> bool:
 def confirm(consequence: str, *, name: str, what: str, again: str) -> None:
     """Ask the user to type the name of the resource that will change; raise if it differs. Needs `is_possible`."""
     output.talk(consequence)
-    print(f"Type the name of the {what} to continue: ", end="", file=sys.stderr, flush=True)
+    terminal.talk(f"Type the name of the {what} to continue: ", end="")
     if input().strip() != name:
         raise failures.Failure("That is another name; nothing was changed", fix=again)

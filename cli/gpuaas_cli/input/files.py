@@ -1,9 +1,6 @@
-"""Read files from the command line, or stdin for `-`: text, documents, builds of the agent."""
+"""Read files from the command line, or stdin for `-`: text, documents, builds of the agent and their signatures."""
 
-import io
-import re
 import sys
-import zipfile
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,9 +9,14 @@ import msgspec
 from gpuaas_cli import failures
 
 BUILD = "python -m gpuaas_agent.build OUT.pyz"
-_VERSION_FILE = "gpuaas_agent/__init__.py"
-_VERSION = re.compile(rb'^AGENT_VERSION = "([^"]+)"', re.MULTILINE)
 Form = TypeVar("Form")
+
+
+class AgentSignature(msgspec.Struct):
+    """The file that `python -m gpuaas_agent.signer sign` writes."""
+
+    version: str
+    signature: str
 
 
 def text(path: str) -> str:
@@ -34,25 +36,27 @@ def document(path: str, form: type[Form], what: str = "") -> Form:
     try:
         return msgspec.convert(yaml.safe_load(content), form)
     except (yaml.YAMLError, msgspec.ValidationError) as error:
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+        why = f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else " ".join(str(error).split())
         what = what or f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
-        code, fix = f"{what.split()[-1]}_invalid", f"Correct the named field in {path}"
-        raise failures.Failure(f"{path} is not {what}: {error}", fix=fix, code=code) from error
+        code, fix = f"{what.split()[-1]}_invalid", f"Correct the named {'line' if mark else 'field'} in {path}"
+        raise failures.Failure(f"{path} is not {what}: {why}", fix=fix, code=code) from error
 
 
 def agent_build(path: str) -> bytes:
-    """Read a file made by `python -m gpuaas_agent.build`: a zip archive with the agent and its version."""
+    """Read a file made by `python -m gpuaas_agent.build`."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
         raise failures.usage(f"{path} cannot be read: {error.strerror}", BUILD) from error
 
 
-def agent_version(path: str, build: bytes) -> str:
+def agent_signature(path: str, build: str) -> AgentSignature:
+    """Read the signature of a build of the agent."""
+    sign = f"python -m gpuaas_agent.signer sign {build} --key KEY"
     try:
-        with zipfile.ZipFile(io.BytesIO(build)) as archive:
-            result = _VERSION.search(archive.read(_VERSION_FILE))
-    except (zipfile.BadZipFile, KeyError) as error:
-        raise failures.usage(f"{path} is no archive of the agent", BUILD) from error
-    if result is None:
-        raise failures.usage(f"{path} has no version in it", f"gpuaas agent register {path} --version VERSION")
-    return result[1].decode()
+        return msgspec.json.decode(Path(path).read_bytes(), type=AgentSignature)
+    except OSError as error:
+        raise failures.usage(f"{path} cannot be read: {error.strerror}", sign) from error
+    except msgspec.MsgspecError as error:
+        raise failures.usage(f"{path} is not the signature of a build: {error}", sign) from error

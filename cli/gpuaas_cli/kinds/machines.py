@@ -1,10 +1,11 @@
 """Nodes, the claims of projects on them, who may enter them, and what is put on them: apps and artifacts.
 
-nodes: NAME STATUS STATE=admin_state GPUS CPUS=facts.cpus MEMORY_MB=facts.memory_mb ADDRESS SEEN=last_seen_at SKU*
-    REGION* AGENT=agent_version* NODE=node_id* ALLOCATION=allocation_id WHY=admin_reason
+nodes: NAME STATUS STATE=admin_state TENANCY GPUS CPUS=facts.cpus MEMORY_MB=facts.memory_mb ADDRESS SEEN=last_seen_at
+    SKU* REGION* AGENT=agent_version* NODE=node_id* PROJECT=used_by_project_id* ALLOCATION=allocation_id WHY
 allocations alloc allocs: ALLOCATION=allocation_id STATUS NODE=node_name GPUS ADDRESS USED_BY=used_by_instance_ids
     AGE=created_at SKU* REGION* USER=username_on_node* CORRELATION=correlation_id* REASON=status_reason
-agent-releases: VERSION BYTES=size_bytes AGE=registered_at BY=registered_by* SHA256
+agent-releases: VERSION STATUS BYTES=size_bytes AGE=registered_at BY=registered_by* APPROVED_BY=approved_by*
+    KEY=key_id* SHA256
 grants machine-grant machine-grants: GRANT=grant_id STATE NODE=node_name WHO FROM=source UNTIL=expires_at SERIAL*
     ALLOCATION=allocation_id* ENDED_BY* OPERATION=operation_id WHY_ENDED=end_reason
 credentials cred creds: NAME STATE VERSION USER=username USED=last_used_at OPENED AGE=created_at
@@ -45,7 +46,10 @@ def _source(artifact: artifacts.Artifact) -> str:
 KINDS = {
     "nodes": Kind(
         capacity.NODE_LIST,
-        {"GPUS": lambda node: str(len(node.facts.gpus))},
+        {
+            "GPUS": lambda node: str(len(node.facts.gpus)),
+            "WHY": lambda node: "; ".join(filter(None, (node.admin_reason, node.tenancy_reason))),
+        },
         getting=capacity.NODE_GET,
         is_gone=lambda node: node.admin_state == "retired",
         fetch_rows=_nodes,

@@ -6,7 +6,8 @@ users people: NAME STATE PASSWORD=has_password PROVIDER=issuer AGE=created_at US
 sessions: SESSION=session_id CURRENT AGE=created_at UNTIL=expires_at KEY=key_id*
 bindings role-binding role-bindings: BINDING=binding_id USER=user_name ROLE SCOPE UNTIL=expires_at BY=created_by*
     AGE=created_at REASON
-service-accounts serviceaccount serviceaccounts sa: NAME STATE AGE=created_at SERVICE_ACCOUNT=service_account_id
+service-accounts serviceaccount serviceaccounts sa: NAME STATE APPS AGE=created_at
+    SERVICE_ACCOUNT=service_account_id
 """
 
 from gpuaas_contract import bindings, identity, sessions, users

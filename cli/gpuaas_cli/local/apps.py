@@ -1,6 +1,7 @@
 """The app of the local cloud: register it, start its controller in the background, deploy an instance and test it."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -8,7 +9,7 @@ import msgspec
 from gpuaas_contract import capacity, catalog, identity, instances
 from gpuaas_contract.errors import Conflict, CredentialsInvalid, NotFound
 
-from gpuaas_cli import failures, kinds, output
+from gpuaas_cli import failures, kinds, output, terminal
 from gpuaas_cli.client import home, machine
 from gpuaas_cli.client.session import Session
 from gpuaas_cli.local import plan, report
@@ -71,7 +72,7 @@ class LocalApp:
         return exit_code
 
     async def _start_controller(self) -> None:
-        await self._ensure_key()
+        await self._ensure_key(await self._ensure_account())
         command = [report.require_program(f"gpuaas-{self.request.app}"), "run", "--server", self.request.server]
         command += ["--project", await self.session.project(), "--credentials", str(self.request.of_app(CREDENTIALS))]
         record = self.controller.running()
@@ -79,19 +80,26 @@ class LocalApp:
             self.controller.stop()
             self.controller.start(command)
 
-    async def _ensure_key(self) -> None:
+    async def _ensure_account(self) -> str:
+        """Create the service account of the controller, or bind it to the app, if needed; return its name."""
+        name, apps = f"{self.request.app}-controller", [self.manifest.slug]
+        try:
+            account = await self.session.call(identity.SERVICE_ACCOUNT_GET, service_account_id=name)
+        except NotFound:
+            body = identity.CreateServiceAccount(name=name, apps=apps)
+            account = await self.session.call(identity.SERVICE_ACCOUNT_CREATE, body)
+        if not set(apps) <= set(account.apps):
+            bound = identity.BindServiceAccount(apps=apps)
+            await self.session.call(identity.SERVICE_ACCOUNT_BIND, bound, service_account_id=name)
+        return name
+
+    async def _ensure_key(self, name: str) -> None:
         """Keep the key of the controller if it works; create a new one if it is missing or refused."""
         file = self.request.of_app(CREDENTIALS)
-        try:
+        with contextlib.suppress(FileNotFoundError, msgspec.DecodeError, CredentialsInvalid):
             login = msgspec.json.decode(file.read_bytes(), type=identity.ServiceAccountLogin)
             await self.session.call(identity.SERVICE_ACCOUNT_TOKEN, login)
             return
-        except (FileNotFoundError, msgspec.DecodeError, CredentialsInvalid):
-            name = f"{self.request.app}-controller"
-        try:
-            await self.session.call(identity.SERVICE_ACCOUNT_GET, service_account_id=name)
-        except NotFound:
-            await self.session.call(identity.SERVICE_ACCOUNT_CREATE, identity.CreateServiceAccount(name=name))
         key = await self.session.call(identity.SERVICE_ACCOUNT_KEY_CREATE, service_account_id=name)
         content = identity.ServiceAccountLogin(key_id=key.key_id, client_secret=key.client_secret)
         home.write_private(file, msgspec.json.encode(content))
@@ -145,8 +153,8 @@ class LocalApp:
         allocations = await self.session.every(capacity.ALLOCATION_LIST)
         node = {item.allocation_id: item.node_name for item in allocations}[command.allocation_id]
         user = f" as {command.user}" if command.user else ""
-        lines = [f"│ {line}" for line in output.clean(shown.rstrip("\n")).splitlines()]
-        print("\n".join([f"┌ {node}{user}: {command.line}", *lines, "└"]), flush=True)
+        lines = [f"│ {line}" for line in shown.splitlines()]
+        terminal.out("\n".join([f"┌ {node}{user}: {output.flat(command.line)}", *lines, "└"]))
         report.note(f"Your cloud is up ({report.took(self.request.asked_s)}). Next:")
         members = await kinds.members(self.session, name)
         report.commands(*plan.next_commands(self.request, self.manifest, members, allocations))

@@ -5,6 +5,7 @@ import contextlib
 import datetime
 import fcntl
 import json
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -32,15 +33,21 @@ def up(request: plan.CloudRequest) -> int:
 
 @contextlib.contextmanager
 def locked(request: plan.CloudRequest) -> Iterator[None]:
-    """Lock the lab. The kernel releases the lock when the process ends, so a lock is never stale."""
+    """Lock the lab. The kernel releases the lock when the process ends, so a lock is never stale. Nothing of the lab is
+    left after a purge, so the file is deleted then; another process that had opened it has no lock."""
     request.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (request.home / f"{request.lab}.lock").open("w") as file:
+    path = request.home / f"{request.lab}.lock"
+    with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+            if not os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                raise BlockingIOError
+        except (BlockingIOError, FileNotFoundError) as error:
             message, fix = "Another gpuaas up or down is at work here", "Wait until it is done, then try again."
             raise failures.Failure(message, fix=fix, code="locked", exit_code=failures.CONFLICT) from error
         yield
+        if not request.folder.exists():
+            path.unlink()
 
 
 async def _up(request: plan.CloudRequest) -> int:
@@ -54,6 +61,8 @@ async def _up(request: plan.CloudRequest) -> int:
         (request.folder / MACHINES).touch()
         # Creates the bridge. Machines reach the server at this host's address on it.
         gateway = lab.ask("network")["gateway"]
+    if not request.release_public_key.exists():
+        report.captured([sys.executable, "-m", "gpuaas_agent.signer", "create-key", str(request.release_key)])
     with report.step("starting the server", f"server ready on {request.server}"):
         started_at = await server.ensure(request, gateway)
     async with _session(request) as session:
@@ -85,7 +94,11 @@ async def _control_plane(request: plan.CloudRequest, session: Session) -> int:
 async def _project(request: plan.CloudRequest, session: Session) -> None:
     """Create the project of the local cloud if it is missing, and select it in the context."""
     orgs = [org for org in await session.every(identity.ORG_LIST) if org.name == ORG]
-    org = orgs[0] if orgs else await session.call(identity.ORG_CREATE, identity.CreateOrg(name=ORG))
+    org = (
+        orgs[0]
+        if orgs
+        else await session.call(identity.ORG_CREATE, identity.CreateOrg(name=ORG, first_admin=server.ADMIN))
+    )
     named = (await session.call(identity.PROJECT_LIST, query={"name": PROJECT})).items
     project = next((item for item in named if item.org_id == org.org_id), None)
     if project is None:
@@ -105,6 +118,7 @@ async def _machines(request: plan.CloudRequest, session: Session, lab: report.La
         "server": f"https://{gateway}:{plan.GATEWAY_PORT}",
         "ca_sha256": tokens[0].ca_sha256 if tokens else "",
         "tokens": {token.name: token.token for token in tokens},
+        "release_keys": [request.release_public_key.read_text()],
     }
     home.write_private(enrolment, json.dumps(content).encode())
     try:

@@ -42,13 +42,24 @@ class CloudRequest:
     def data(self) -> Path:
         return self.folder / "data"
 
+    @property
+    def release_key(self) -> Path:
+        """The private key that signs agent releases of this cloud. On a real platform it is not on this computer."""
+        return self.folder / "agent-release.key"
+
+    @property
+    def release_public_key(self) -> Path:
+        return self.folder / f"{self.release_key.name}.pub"
+
     def of_app(self, name: str) -> Path:
         return self.folder / self.app / name
 
 
 def server_command(program: str, request: CloudRequest, gateway: str) -> list[str]:
     """Return the server's command line. Without a gateway there are no machines, and it listens on loopback only."""
-    result = [program, "server", "--data", str(request.data), "--listen", f"127.0.0.1:{request.port}"]
+    # One person runs a local cloud, so no second one approves releases of the agent.
+    releases = ["--agent-release-key", str(request.release_public_key), "--agent-release-approvals", "0"]
+    result = [program, "server", "--data", str(request.data), *releases, "--listen", f"127.0.0.1:{request.port}"]
     return [*result, "--listen", f"{gateway}:{GATEWAY_PORT}"] if gateway else result
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gpuaas_cli import failures, output, programs
+from gpuaas_cli import failures, output, programs, terminal
 from gpuaas_cli.work import follow
 
 _INTERRUPTED = (-signal.SIGINT, 128 + signal.SIGINT)
@@ -24,9 +24,9 @@ def step(doing: str, done: str) -> Iterator[None]:
         with follow.waiting(doing) if follow.on_terminal() else contextlib.nullcontext():
             yield
     except BaseException:
-        _line("✗", "31", doing)
+        _line("✗", doing)
         raise
-    _line("✓", "32", f"{done} ({took(started_s)})")
+    _line("✓", f"{done} ({took(started_s)})")
 
 
 def note(text: str) -> None:
@@ -75,7 +75,7 @@ class Lab:
         ) as process:
             line = ""
             for line in process.stdout or ():
-                note(output.clean(line.rstrip("\n")))
+                note(line.rstrip("\n"))
         _require_success(command, process.returncode, line)
 
 
@@ -93,11 +93,9 @@ def _require_success(command: Sequence[str], exit_code: int, printed: str) -> No
         fix = "The same command continues where this ended."
         raise failures.Failure(f"{what} was interrupted", fix=fix, code="interrupted", exit_code=failures.DETACHED)
     if exit_code != 0:
-        last = output.clean(printed.splitlines()[-1]) if printed else "no output"
+        last = printed.splitlines()[-1] if printed else "no output"
         raise failures.Failure(f"{what} ended with {exit_code}: {last}", fix=" ".join(command), code="program_failed")
 
 
-def _line(mark: str, colour: str, text: str) -> None:
-    if follow.on_terminal() and not os.environ.get("NO_COLOR"):
-        mark = f"\x1b[{colour}m{mark}\x1b[0m"
-    output.talk(f"{mark} {text}")
+def _line(mark: str, text: str) -> None:
+    terminal.talk(text, mark=mark, colour=follow.on_terminal() and not os.environ.get("NO_COLOR"))

@@ -157,7 +157,7 @@ def run(command: Command, line: str, flags: Flags, values: Mapping[str, Any]) ->
     try:
         answer = session.run(flags, call.work)
     except NotFound as error:
-        raise failures.not_found(error.message, _list_command(call) or error.fix, error.correlation_id) from error
+        raise failures.not_found(_named(call, error), _list_command(call) or error.fix, error.correlation_id) from error
     if command.is_followed:
         return int(answer)
     code = (command.show or Call.show)(call, answer)
@@ -166,6 +166,16 @@ def run(command: Command, line: str, flags: Flags, values: Mapping[str, Any]) ->
     elif text := _next(command, answer):
         output.talk(f"  next: {text}")
     return (command.then(call, answer) if command.then else code) or failures.OK
+
+
+def _named(call: Call, error: NotFound) -> str:
+    """Return the message with the name of what was not found, if the server did not name it."""
+    names = parameters.path_names(call.command)
+    values = [" or ".join(words([call[name]] if isinstance(call[name], str) else call[name])) for name in names]
+    labels = [name.removesuffix("_id").replace("_", " ") for name in names]
+    parts = [f"{label} {value}" for label, value in zip(labels, values, strict=True)]
+    what = " of ".join(reversed(parts))
+    return error.message.replace("Not found", f"There is no {what}", 1) if what else error.message
 
 
 def _list_command(call: Call) -> str:

@@ -35,6 +35,8 @@ class Field:
     default: Any = FROM_FORM
     read: Callable[[Any, Any], Any] | None = None
     """Converts the typed text to the value that is sent. Its first argument is the `Call`."""
+    may_be_empty: bool = False
+    """Whether an empty value has a meaning of its own. Otherwise it is refused: a script may have an unset variable."""
     typed: bool = True
     """Whether the user types it on the command line; if not, `read` returns the value."""
 

@@ -37,6 +37,7 @@ _TARGETS = {
     "task_id": Field("TASK", "Its id."),
     "grant_id": Field("GRANT", "Its id."),
     "session_id": Field("SESSION", "Its id."),
+    "sha256": Field("RELEASE", "Its version or SHA-256."),
     "binding_id": Field("BINDING", "Its id."),
 }
 _HELP = {

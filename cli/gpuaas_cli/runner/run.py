@@ -4,6 +4,7 @@ import importlib
 import inspect
 import os
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ import typer
 from gpuaas_contract.errors import ApiError
 from gpuaas_sdk.outcomes import NoAnswer
 
-from gpuaas_cli import failures
+from gpuaas_cli import failures, terminal
 from gpuaas_cli.flags import HELP, Flags
 from gpuaas_cli.runner import call, manual, parameters
 from gpuaas_cli.runner.command import AnyEndpoint, Command
@@ -58,8 +59,10 @@ def run(place: str, command: str, words: list[str], flags: Flags) -> int:
     except typer.Abort:
         return failures.DETACHED
     except typer.TyperException as error:
+        reached: Any = getattr(error, "ctx", None)
         text = getattr(error, "format_message", error.__str__)()
-        reached = getattr(error, "ctx", None)
+        if text.startswith("Missing command"):
+            text = f"{reached.command_path} needs one of its commands: {', '.join(reached.command.commands)}"
         failure = failures.usage(text or "a word is missing", f"{reached.command_path if reached else name} --help")
     except (failures.Failure, ApiError, NoAnswer) as error:
         failure = failures.as_failure(error)
@@ -69,12 +72,13 @@ def run(place: str, command: str, words: list[str], flags: Flags) -> int:
         # The reader closed the pipe. Redirect stdout, so that Python does not report the error again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return failures.OK
-    print(failures.text(failure, as_json=flags.output == "json"), file=sys.stderr)
+    terminal.talk(failures.text(failure, as_json=flags.output == "json"))
     return failure.exit_code
 
 
 def _register(app: typer.Typer, line: str, command: Command, *, in_full: bool) -> None:
     def handler(context: typer.Context, **values: Any) -> int:
+        _refuse_empty(command, context, values)
         return call.run(command, line, context.obj, values)
 
     if in_full:
@@ -84,6 +88,24 @@ def _register(app: typer.Typer, line: str, command: Command, *, in_full: bool) -
     handler.endpoints = (command.endpoints, command.also)  # type: ignore[attr-defined]
     help_text = "\n\n".join([command.manual.help, *(f"Example: {example}" for example in command.manual.examples)])
     app.command(line.split()[-1], help=help_text, epilog=HELP)(handler)
+
+
+def _refuse_empty(command: Command, context: typer.Context, values: Mapping[str, Any]) -> None:
+    """Refuse a value that was given and is empty: in a script it is an unset variable, not a wish for the default."""
+    declared = {**command.fields, **command.extra}
+    for parameter in context.command.params:
+        field, value = declared.get(parameter.name or ""), values.get(parameter.name or "")
+        if field is not None and field.may_be_empty:
+            continue
+        given = [value] if isinstance(value, str) else value if isinstance(value, list) else None
+        if given is not None and not call.words(given) and _is_typed(context, parameter.name or ""):
+            name = parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar
+            raise failures.usage(f"{name} is empty", f"{context.command_path} --help")
+
+
+def _is_typed(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def endpoints_of(handler: Any) -> tuple[tuple[AnyEndpoint, ...], tuple[AnyEndpoint, ...]]:

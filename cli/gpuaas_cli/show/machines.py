@@ -7,15 +7,17 @@ from typing import Any
 
 from gpuaas_contract import agents, capacity, ssh_keys
 
-from gpuaas_cli.output import Lines, Table, age, aligned, cell, clean, clock_time, facts, listing, table
+from gpuaas_cli.output import Lines, Table, age, aligned, cell, clock_time, facts, listing, table
 from gpuaas_cli.show.story import section
 
 _NODE = table(
-    "Node Status State Sold_as GPUs CPUs=facts.cpus Memory Disk System Address Host_key=ssh_host_public_key "
-    "Agent=agent_version Boot=boot_id Enrolled=enrolled_at",
+    "Node Status State Tenancy Sanitised Sold_as GPUs CPUs=facts.cpus Memory Disk System Address "
+    "Host_key=ssh_host_public_key Agent=agent_version Boot=boot_id Enrolled=enrolled_at",
     Node=lambda node: f"{node.name} ({node.node_id})",
     Status=lambda node: f"{node.status}, last heartbeat {age(node.last_seen_at)} ago",
     State=lambda node: f"{node.admin_state}: {node.admin_reason}" if node.admin_reason else node.admin_state,
+    Tenancy=lambda node: _tenancy(node),
+    Sanitised=lambda node: f"{age(node.sanitised_at)} ago by {node.sanitised_by}" if node.sanitised_at else "",
     Sold_as=lambda node: f"{node.sku} in {node.region}",
     GPUs=lambda node: ", ".join(f"{count} {kind}" for kind, count in node.gpus_by_type.items()) or "none",
     Memory=lambda node: f"{node.facts.memory_mb} MB",
@@ -28,7 +30,25 @@ _PEOPLE = table("NAME KEYS WHY_NOT", KEYS=lambda person: str(len(person.fingerpr
 
 
 def of_node(node: capacity.Node, allocations: Sequence[capacity.NodeAllocation]) -> Lines:
-    return [*facts(node, _NODE), *section("Work on it", listing(allocations, _ALLOCATIONS))]
+    work = section("Work on it", listing(allocations, _ALLOCATIONS))
+    return [*facts(node, _NODE), *work, *section("Next", _next(node))]
+
+
+def _tenancy(node: capacity.Node) -> str:
+    if node.tenancy == "used":
+        return f"used by {node.used_by_project_id or 'several projects'}; no other project gets it"
+    return f"{node.tenancy}: {node.tenancy_reason}" if node.tenancy_reason else node.tenancy
+
+
+def _next(node: capacity.Node) -> Lines:
+    """Return the commands that make a node clean; empty if it is clean or has work on it."""
+    if node.tenancy not in ("used", "quarantined") or node.allocation_id is not None:
+        return []
+    return [
+        f"gpuaas node sanitise {node.name} --reason REASON  # the provisioner reinstalls it",
+        f"gpuaas node token {node.name}  # or reinstall it yourself and enrol it again with this token,",
+        f"gpuaas node mark-sanitised {node.name} --reason REASON  # then declare it clean",
+    ]
 
 
 def of_task(task: agents.NodeTask, node: capacity.Node) -> Lines:
@@ -38,7 +58,7 @@ def of_task(task: agents.NodeTask, node: capacity.Node) -> Lines:
     )
     return [
         *facts(task, shape),
-        *section("Error", [f"{task.error.code}: {clean(task.error.message)}"] if task.error else []),
+        *section("Error", [f"{task.error.code}: {task.error.message}"] if task.error else []),
         *section("Result", _values(task.result)),
     ]
 

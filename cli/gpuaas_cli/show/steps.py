@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuaas_contract.correlations import Correlation
+from gpuaas_contract.correlations import Correlation, RefusedRequest
 from gpuaas_contract.instances import Member
 from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS, Operation, Preview, Step
 
-from gpuaas_cli.output import aligned, clean, clock_time, duration, listing, payload_text, table
+from gpuaas_cli.output import aligned, clock_time, duration, flat, listing, payload_text, table
 
 Key = tuple[str, str]
 Seen = dict[Key, tuple[str, str]]
@@ -56,8 +56,8 @@ def news(operation: Operation, seen: Seen, names: Mapping[str, str], now: dateti
 
 def _line(step: Step, after: str, names: Mapping[str, str]) -> str:
     who = names.get(step.member_id, step.member_id) or "-"
-    message = f"  {clean(step.message)}" if step.message else ""
-    return f"{after:>7}  {who}  {step.name}  {step.state}{message}"
+    message = f"  {flat(step.message)}" if step.message else ""
+    return f"{after:>7}  {who}  {flat(step.name)}  {step.state}{message}"
 
 
 def outcome(operation: Operation) -> str:
@@ -101,7 +101,7 @@ def plan(operation: Operation, about: str, names: Mapping[str, str], now: dateti
 
 
 def _preview(preview: Preview, names: Mapping[str, str], now: datetime.datetime) -> list[str]:
-    notes = [clean(note) for note in preview.notes]
+    notes = [flat(note) for note in preview.notes]
     if not preview.answered:
         return ["what it would interrupt is unknown, so do not assume that it is safe", *notes]
     count = len(preview.running_work)
@@ -115,10 +115,10 @@ def _preview(preview: Preview, names: Mapping[str, str], now: datetime.datetime)
         ENDS=lambda work: clock_time(work.ends_at) if work.ends_at else "unknown",
     )
     return [
-        f"{work}{at_stake} (seen by {clean(preview.source) or 'the app controller'}{seen})",
+        f"{work}{at_stake} (seen by {flat(preview.source) or 'the app controller'}{seen})",
         *(f"  {line}" for line in listing(preview.running_work, shape)),
         *([f"nothing would be interrupted after {clock_time(preview.done_by)}"] if preview.done_by else []),
-        *(f"cannot be undone: {clean(lost)}" for lost in preview.irreversible),
+        *(f"cannot be undone: {flat(lost)}" for lost in preview.irreversible),
         *notes,
     ]
 
@@ -142,7 +142,14 @@ def timeline(bundle: Correlation) -> list[Entry]:
     for row in bundle.audit or ():
         detail = f"{row.actor_type} {row.actor_id} {row.result} {row.target}"
         rows.append(Entry(row.occurred_at, "audit", row.action, detail))
+    rows += [_refused_entry(request) for request in bundle.refused]
     return sorted(rows, key=lambda entry: entry.at)
+
+
+def _refused_entry(request: RefusedRequest) -> Entry:
+    who = request.actor_name or request.actor_id
+    detail = f"{request.route} by {request.actor_type} {who}: {request.message} Fix: {request.fix}"
+    return Entry(request.occurred_at, "refused", request.code, detail)
 
 
 def _operation_entries(operation: Operation, names: dict[str, str]) -> list[Entry]:

@@ -14,7 +14,7 @@ from gpuaas_contract.operations import Operation, Step
 from gpuaas_contract.runtime import Controller
 
 from gpuaas_cli import output
-from gpuaas_cli.output import Lines, age, aligned, cell, clean, clock_time, duration, facts, listing, table
+from gpuaas_cli.output import Lines, age, aligned, cell, clock_time, duration, facts, flat, listing, table
 from gpuaas_cli.show import steps
 
 CONTROLLERS_SHOWN = 3
@@ -96,13 +96,13 @@ def of_access(bundle: AccessBundle, node_names: Mapping[str, str]) -> Lines:
     for command in bundle.commands:
         where = node_names.get(command.allocation_id, command.allocation_id)
         place = f" on {where}" if where else ""
-        user = f" as {command.user}" if command.user else ""
-        commands += [f"{clean(command.title)}{place}{user}:", f"    {clean(command.line)}"]
+        user = f" as {flat(command.user)}" if command.user else ""
+        commands += [f"{flat(command.title)}{place}{user}:", f"    {command.line}".replace("\n", "\n    ")]
     return [
-        *section("Endpoints", [f"{item.name}  {clean(item.url)}" for item in bundle.endpoints]),
-        *section("Paths", [f"{name}  {clean(path)}" for name, path in bundle.paths.items()]),
+        *section("Endpoints", [f"{flat(item.name)}  {flat(item.url)}" for item in bundle.endpoints]),
+        *section("Paths", [f"{flat(name)}  {flat(path)}" for name, path in bundle.paths.items()]),
         *section("Commands", commands),
-        *section("Notes", [clean(note) for note in bundle.notes]),
+        *section("Notes", bundle.notes),
     ]
 
 
@@ -110,8 +110,8 @@ def of_result(result: Mapping[str, Any]) -> Lines:
     """Return one line per value that an app reports: the result of an action, or the detail of a member."""
     lines = []
     for key, value in result.items():
-        text = clean(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-        lines.append(f"{clean(str(key))}: {text}".replace("\n", "\n      "))
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        lines.append(f"{flat(key)}: {text}".replace("\n", "\n      "))
     return lines
 
 
@@ -128,7 +128,8 @@ def state_of_breaker(breaker: BreakerState) -> str:
 
 
 def section(title: str, lines: Sequence[str]) -> Lines:
-    return ["", title, *(f"  {line}" for line in lines)] if lines else []
+    """Return a title and its lines. Text with line breaks stays below it, so that it cannot look like another title."""
+    return ["", title, *("  " + line.replace("\n", "\n  ") for line in lines)] if lines else []
 
 
 _INSTANCE = table(
@@ -191,8 +192,8 @@ def _error(operation: Operation) -> Lines:
     if error is None:
         return []
     again = "a retry may help" if error.retryable else "a retry alone will not help"
-    fix = [f"fix: {clean(error.fix)}"] if error.fix else []
-    return [clean(error.message), f"code {error.code} · {error.failure_class} · {again}", *fix]
+    fix = [f"fix: {error.fix}"] if error.fix else []
+    return [error.message, f"code {error.code} · {error.failure_class} · {again}", *fix]
 
 
 def _targets(operation: Operation, members: Sequence[Member]) -> Lines:
@@ -224,7 +225,7 @@ def _steps(matches: Sequence[Step], operation: Operation, names: Mapping[str, st
         at, took = duration(operation.created_at, step.started_at), duration(step.started_at, step.ended_at)
         state = step.state if step.attempt == 1 else f"{step.state}({step.attempt}.)"
         who = cell(names.get(step.member_id, step.member_id), spaces=False)
-        rows.append([at, took, who, state, clean(step.name), cell(step.message, spaces=True)])
+        rows.append([at, took, who, state, flat(step.name), cell(step.message, spaces=True)])
     return aligned(rows) if matches else []
 
 
@@ -248,7 +249,7 @@ def _next_of_operation(operation: Operation, involved: Sequence[Member]) -> Line
         return [f"gpuaas op follow {operation.operation_id}"]
     if operation.status == "succeeded":
         return [f"gpuaas describe instance {operation.instance_id}"]
-    lines = [operation.error.fix] if operation.error and operation.error.fix.startswith("gpuaas ") else []
+    lines = [flat(operation.error.fix)] if operation.error and operation.error.fix.startswith("gpuaas ") else []
     lines += [f"gpuaas triage {operation.correlation_id}"]
     failed = [member for member in involved if member.status == "failed"]
     lines += [f"gpuaas ssh {member.node_name}" for member in failed[:1]]

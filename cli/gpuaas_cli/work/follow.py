@@ -12,7 +12,7 @@ from gpuaas_contract.instances import MEMBER_LIST
 from gpuaas_contract.lifecycles import OperationStatus
 from gpuaas_contract.operations import Operation
 
-from gpuaas_cli import failures, output
+from gpuaas_cli import failures, output, terminal
 from gpuaas_cli.client.session import Session
 from gpuaas_cli.flags import Flags
 from gpuaas_cli.show import steps, story
@@ -30,7 +30,7 @@ async def finish(
     if dry_run and not session.flags.structured_whole:
         hit = operation.preview is not None and operation.preview.running_work
         names = await names_in(session, operation) if hit else {}
-        print("\n".join(steps.plan(operation, about, names, output.now())))
+        terminal.out("\n".join(steps.plan(operation, about, names, output.now())))
     elif dry_run or detach:
         show(session.flags, operation)
     else:
@@ -55,7 +55,7 @@ async def to_the_end(
     if operation.status == wanted:
         _say(session.flags, steps.outcome(operation))
         if operation.result is not None and not session.flags.structured:
-            print("\n".join(story.of_result(operation.result)), flush=True)
+            terminal.out("\n".join(story.of_result(operation.result)))
         return failures.OK
     output.talk(failure_text(operation, as_json=session.flags.output == "json"))
     return failures.FAILED
@@ -65,15 +65,15 @@ def show(flags: Flags, operation: Operation) -> None:
     if flags.structured_whole:
         output.show_data(flags, operation)
     else:
-        print(operation.operation_id, flush=True)
+        terminal.out(operation.operation_id)
 
 
 def failure_text(operation: Operation, *, as_json: bool) -> str:
     error = operation.error
     failure = failures.Failure(
-        f"{steps.outcome(operation)}: {output.clean(error.message)}" if error else steps.outcome(operation),
+        f"{steps.outcome(operation)}: {output.flat(error.message)}" if error else steps.outcome(operation),
         code=error.code if error else operation.status,
-        fix=(error.fix if error else "") or f"gpuaas describe operation {operation.operation_id}",
+        fix=(output.flat(error.fix) if error else "") or f"gpuaas describe operation {operation.operation_id}",
         correlation_id=operation.correlation_id,
     )
     text = failures.text(failure, as_json=as_json)
@@ -94,11 +94,13 @@ def waiting(text: str) -> Iterator[None]:
         output.talk(text)
         yield
         return
-    from rich import console, progress  # noqa: PLC0415 - a tenth of a second that only terminals need
+    from rich import progress  # noqa: PLC0415 - a tenth of a second that only terminals need
+
+    from gpuaas_cli.work.console import CleanConsole  # noqa: PLC0415
 
     description = progress.TextColumn("{task.description}", markup=False)
     columns = (progress.SpinnerColumn(), description, progress.TimeElapsedColumn())
-    with progress.Progress(*columns, console=console.Console(stderr=True), transient=True) as view:
+    with progress.Progress(*columns, console=CleanConsole(), transient=True) as view:
         view.add_task(text, total=None)
         yield
 
@@ -153,4 +155,4 @@ def _lines(flags: Flags) -> Iterator[Update]:
 
 def _say(flags: Flags, text: str) -> None:
     """Print progress: to stdout as data, but to stderr on a terminal or with structured output."""
-    print(text, file=sys.stderr if flags.structured or on_terminal() else sys.stdout, flush=True)
+    (terminal.talk if flags.structured or on_terminal() else terminal.out)(text)

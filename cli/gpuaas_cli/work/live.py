@@ -13,8 +13,9 @@ from rich.text import Text
 from rich.tree import Tree
 
 from gpuaas_cli import output
-from gpuaas_cli.output import clean, duration
+from gpuaas_cli.output import duration, flat
 from gpuaas_cli.show import steps
+from gpuaas_cli.work.console import CleanConsole
 
 _MARKS = {"succeeded": ("✓", "green"), "failed": ("✗", "red"), "cancelled": ("-", "yellow")}
 _SPARE_LINES = 4
@@ -22,7 +23,7 @@ _SPARE_LINES = 4
 
 @contextlib.contextmanager
 def drawn() -> Iterator[Callable[[Operation, Mapping[str, str]], None]]:
-    console = Console(stderr=True, highlight=False)
+    console = CleanConsole()
     draw: Callable[[], RenderableType] = Group
 
     def update(operation: Operation, names: Mapping[str, str]) -> None:
@@ -52,8 +53,10 @@ def _tree(operation: Operation, names: Mapping[str, str], console: Console) -> T
 
 
 def _step(step: Step, now: datetime.datetime) -> Spinner | Text:
-    message = f"  {clean(step.message)}" if step.message else ""
-    text = Text.assemble(step.name, (f"  {duration(step.started_at, step.ended_at or now)}", "dim"), (message, "dim"))
+    message = f"  {flat(step.message)}" if step.message else ""
+    text = Text.assemble(
+        flat(step.name), (f"  {duration(step.started_at, step.ended_at or now)}", "dim"), (message, "dim")
+    )
     if step.state == "running":
         return _running(text)
     mark, style = _MARKS[step.state]

@@ -1,7 +1,8 @@
 """Decide whether a change may be requested. Every refusal names the obstacle and the next step."""
 
 import datetime
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from typing import Protocol
 
 from gpuaas_contract import errors, lifecycles
 from gpuaas_contract.catalog import Manifest, RoleSpec
@@ -198,19 +199,42 @@ def live_members(members: Iterable[Member]) -> list[Member]:
     return [member for member in members if member.status not in lifecycles.GONE_MEMBER]
 
 
-def check_operator(operator_id: str, actor_id: str) -> None:
-    """Refuse all accounts except the operator, if the instance names one. An epoch is not secret, so it is no proof."""
-    if operator_id not in ("", actor_id):
+class Operator(Protocol):
+    """A service account that claims operations and reports."""
+
+    @property
+    def actor_id(self) -> str: ...
+
+    @property
+    def apps(self) -> Collection[str]:
+        """The apps that it operates."""
+
+
+def check_app(app_slug: str, operator: Operator) -> None:
+    """Refuse an account that does not operate the app."""
+    if app_slug not in operator.apps:
+        raise errors.PermissionDenied(
+            f"This service account does not operate {app_slug[:100]}.",
+            details={"app_slug": app_slug[:100], "apps": sorted(operator.apps)},
+            fix=f"Have a tenant admin bind it: gpuaas service-account bind NAME --app {app_slug[:100]}",
+        )
+
+
+def check_operator(of: OperationHead | Instance, operator: Operator) -> None:
+    """Refuse accounts that do not operate the app and, if the instance names an operator, all others. An epoch is not
+    secret, so it is no proof."""
+    check_app(of.app_slug, operator)
+    if of.operator_service_account_id not in ("", operator.actor_id):
         raise errors.PermissionDenied(
             "Another service account operates this instance.",
-            details={"operator_service_account_id": operator_id},
+            details={"operator_service_account_id": of.operator_service_account_id},
             fix="Sign in as that service account, or have an admin name this one as the instance's operator.",
         )
 
 
-def check_holder(operation: OperationHead, epoch: int, actor_id: str) -> None:
+def check_holder(operation: OperationHead, epoch: int, operator: Operator) -> None:
     """Refuse a report unless it is from the account that claimed, with the newest epoch, for an open operation."""
-    check_operator(operation.operator_service_account_id, actor_id)
+    check_operator(operation, operator)
     if epoch != operation.epoch or operation.lease is None:
         raise errors.LeaseLost(
             f"Epoch {epoch} is not the newest of {operation.operation_id} ({operation.epoch}).",
@@ -218,7 +242,7 @@ def check_holder(operation: OperationHead, epoch: int, actor_id: str) -> None:
         )
     if operation.status not in ("running", "cancelling"):
         raise errors.LeaseLost(f"{operation.operation_id} is {operation.status}.")
-    if operation.lease.actor_id not in ("", actor_id):
+    if operation.lease.actor_id not in ("", operator.actor_id):
         raise errors.PermissionDenied(
             "Another service account holds this operation.",
             details={"holder": operation.lease.holder},

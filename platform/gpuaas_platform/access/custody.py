@@ -9,6 +9,8 @@ from gpuaas_platform.access import values
 from gpuaas_platform.access.machines import authority
 from gpuaas_platform.call import Call
 from gpuaas_platform.custody.port import PassphraseWrong
+from gpuaas_platform.kit import attempts
+from gpuaas_platform.kit.attempts import Key
 from gpuaas_platform.record import service as record
 
 
@@ -20,7 +22,7 @@ async def get_custody(call: Call, _: NoBody) -> custody.CustodyStatus:
 
 
 async def unseal(call: Call, body: custody.Unseal) -> custody.CustodyStatus:
-    guesses = (f"unseal:{call.caller.actor_id}", f"peer:{call.peer}")
+    guesses = [Key(f"unseal:{call.caller.actor_id}", attempts.OWN), Key("unseal", attempts.SHARED)]
     wait_s = call.site.attempts.wait_s(guesses, call.now)
     if wait_s:
         raise errors.TooManyAttempts(details={"retry_after_s": wait_s})

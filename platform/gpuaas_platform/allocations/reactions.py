@@ -35,7 +35,7 @@ async def release_ended(tx: db.Tx, ended: TaskEnded) -> None:
     after = rules.cleaned(allocation, _error(ended.result), rules.evidence(ended.result, now), now)
     await service.save(tx, ended.origin, allocation, after)
     if after.status == "released":
-        await nodes.unassign(tx, after.node_id, after.allocation_id)
+        await nodes.unassign(tx, after.node_id, after.allocation_id, now)
 
 
 @reactions.to(TaskEnded, keys.TASK)

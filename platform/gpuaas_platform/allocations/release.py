@@ -43,7 +43,7 @@ async def force_release(tx: db.Tx, call: Call[AllocationPath], body: OverrideRel
     allocation = await service.get(tx, call)
     call.details["reason"] = body.reason
     given_up = await service.save(tx, call.origin, allocation, rules.given_up(allocation, body.reason))
-    await nodes.unassign(tx, given_up.node_id, given_up.allocation_id)
+    await nodes.unassign(tx, given_up.node_id, given_up.allocation_id, call.now)
     node = await nodes.by_id(tx, given_up.node_id)
     if node is None:
         raise errors.NotFound

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 from gpuaas_contract import errors, lifecycles
-from gpuaas_contract.capacity import INTEGRATION_METADATA_BYTES_MAX, Allocation, CreateAllocation, Node, ReleaseEvidence
+from gpuaas_contract.capacity import Allocation, CreateAllocation, Node, ReleaseEvidence
 from gpuaas_contract.lifecycles import AllocationStatus
 from gpuaas_contract.node import TaskResult
 
@@ -24,12 +24,6 @@ _NO_AUTHORITY = (
 def check_request(wanted: CreateAllocation) -> None:
     if wanted.node_name and wanted.count > 1:
         raise errors.ValidationFailed("`node_name` names one node, so `count` is 1.", details={"field": "count"})
-    size = len(msgspec.json.encode(wanted.integration_metadata))
-    if size > INTEGRATION_METADATA_BYTES_MAX:
-        raise errors.ValidationFailed(
-            f"`integration_metadata` has {size} bytes as JSON; the limit is {INTEGRATION_METADATA_BYTES_MAX}.",
-            details={"field": "integration_metadata"},
-        )
 
 
 def username(allocation_id: str) -> str:

@@ -2,7 +2,8 @@
 
 All nodes of a request are in one region, because its machines work together. Of the regions with enough free nodes, the
 one with the fewest free nodes is chosen, so that the largest group stays free for larger requests. In that region the
-smallest nodes are chosen first (GPUs, CPUs, memory, then name). The same input always gives the same result.
+smallest nodes are chosen first (GPUs, CPUs, memory), among equal ones those that the project used before, then by name.
+The same input always gives the same result.
 """
 
 from collections import Counter, defaultdict
@@ -24,8 +25,12 @@ _LEFT_OUT = {
     "draining": "draining",
     "lost": "lost",
     "allocated": "allocated",
+    "used": "not sanitised since another project used them",
+    "sanitising": "being sanitised",
+    "quarantined": "quarantined",
 }
 """Reason why nodes were left out -> its text after the number of nodes, in an error message."""
+_SANITISE = "Nodes that a project used must be sanitised first: gpuaas node list, gpuaas node get NODE"
 
 
 class Place(NamedTuple):
@@ -78,7 +83,8 @@ def refusal(
         details["why_not"] = {name: reason.sentence for name, reason in left_out.items()}
     left_out_for = ", ".join(f"{count} {_LEFT_OUT[reason]}" for reason, count in counted.items())
     others = f"Left out: {left_out_for}" if counted else "No other node is enrolled"
-    return errors.NoCapacity(f"{_fit(wanted.count, fitting)}. {others}.", details=details)
+    fix = _SANITISE if names_nodes and counted.keys() & {"used", "quarantined"} else ""
+    return errors.NoCapacity(f"{_fit(wanted.count, fitting)}. {others}.", details=details, fix=fix)
 
 
 def why_not(node: NodeSummary, wanted: CreateAllocation, layers: policy_rules.Layers) -> WhyNot | None:
@@ -93,9 +99,13 @@ def why_not(node: NodeSummary, wanted: CreateAllocation, layers: policy_rules.La
         return WhyNot("policy", refused)
     if node.admin_state != "active":
         return WhyNot(node.admin_state, f"it is {node.admin_state}")
+    if node.tenancy in ("sanitising", "quarantined"):  # before `lost`: the machine is off while it is reinstalled
+        return WhyNot(node.tenancy, f"it is {_LEFT_OUT[node.tenancy]}")
     if node.status != "ready":
         return WhyNot(node.status, f"it is {node.status}")
-    return WhyNot("allocated", "it is allocated") if node.is_allocated else None
+    if node.is_allocated:
+        return WhyNot("allocated", "it is allocated")
+    return None if node.is_open else WhyNot("used", "it was not sanitised since a project used it")
 
 
 def _refused(region: str, sku: str, layers: policy_rules.Layers) -> str:

@@ -133,12 +133,13 @@ async def _choose(tx: db.Tx, call: Call, wanted: CreateAllocation) -> list[Node]
     project = call.in_project()
     layers = await policy.of_project(tx, project)
     selection.check_policy(layers, wanted, await store.unreleased_count(tx, project.project_id))
-    free = await nodes.free(tx, region=wanted.region, sku=wanted.sku, name=wanted.node_name)
+    reuser = project.project_id if call.site.settings.node_reuse else ""
+    free = await nodes.free(tx, reuser, region=wanted.region, sku=wanted.sku, name=wanted.node_name)
     place = selection.choose_place(free, wanted.count, layers)
     if place is None:
         names_nodes = await _may(tx, call, _SEE_NODES)
-        raise selection.refusal(await nodes.summaries(tx), wanted, layers, names_nodes=names_nodes)
-    return await nodes.smallest_free(tx, place.region, place.skus, name=wanted.node_name, limit=wanted.count)
+        raise selection.refusal(await nodes.summaries(tx, reuser), wanted, layers, names_nodes=names_nodes)
+    return await nodes.smallest_free(tx, reuser, place.region, place.skus, name=wanted.node_name, limit=wanted.count)
 
 
 async def _claim(tx: db.Tx, call: Call, wanted: CreateAllocation, node: Node, trusted: Sequence[str]) -> Allocation:
@@ -146,7 +147,7 @@ async def _claim(tx: db.Tx, call: Call, wanted: CreateAllocation, node: Node, tr
     if not trusted:
         allocation = rules.waiting(allocation)
     await store.ALLOCATIONS.insert(tx, allocation)
-    await nodes.assign(tx, node, allocation.allocation_id)
+    await nodes.assign(tx, node, allocation)
     if trusted:
         await _queue_provision(tx, call.site, call.origin, allocation, trusted)
     await _announce(tx, call.origin, allocation, None)

@@ -1,23 +1,27 @@
 """The store of artifact content: one file per digest in the data folder. A file in it is complete and correct.
 
 A file is first written to another folder. It is moved here after its size and digest were checked and it was synced.
+Content leaves a reserve of free space, so that the store can still commit when uploads have filled the disk.
 """
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import os
 import tempfile
 import time
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Iterator
 from io import BufferedReader
 from pathlib import Path
 
 from gpuaas_contract import errors
 
 from gpuaas_platform.call import CutOff
+from gpuaas_platform.kit import disk
 
 _CHUNK_BYTES = 1 << 18
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _ABANDONED_S = 3600
 """A draft that is unchanged for this long has no writer any more, because uploads time out much earlier."""
 
@@ -31,7 +35,8 @@ class WrongContent(CutOff):
 
 
 class Blobs:
-    def __init__(self, data_dir: Path) -> None:
+    def __init__(self, data_dir: Path, reserve_bytes: int | None = None) -> None:
+        self._data_dir, self._reserve_bytes = data_dir, reserve_bytes
         self._folder = data_dir / "blobs" / "sha256"
         self._drafts = data_dir / "blobs" / "drafts"
         self._aside = data_dir / "blobs" / "aside"
@@ -42,17 +47,20 @@ class Blobs:
 
     async def take(self, chunks: AsyncIterable[bytes], digest: str, size_bytes: int, *, keep: bool = True) -> None:
         """Store the content in one step if it is complete and correct; otherwise store nothing."""
-        draft = _Draft(self._drafts)  # not in a thread: a cancellation would leave its file behind
-        try:
-            async for chunk in chunks:
-                if draft.size_bytes + len(chunk) > size_bytes:
-                    raise errors.ArtifactTooLarge(f"There is more than the {size_bytes} bytes that were published.")
-                await asyncio.to_thread(draft.write, chunk)
-            _check(draft.size_bytes, draft.digest(), digest, size_bytes)
-            if keep:
-                await asyncio.to_thread(draft.publish, self.path(digest))
-        finally:
-            draft.discard()
+        with _full_disk_refused():
+            self._check_space(size_bytes)
+            draft = _Draft(self._drafts)  # not in a thread: a cancellation would leave its file behind
+            try:
+                async for chunk in chunks:
+                    if draft.size_bytes + len(chunk) > size_bytes:
+                        raise errors.ArtifactTooLarge(f"There is more than the {size_bytes} bytes that were published.")
+                    self._check_space(len(chunk))
+                    await asyncio.to_thread(draft.write, chunk)
+                _check(draft.size_bytes, draft.digest(), digest, size_bytes)
+                if keep:
+                    await asyncio.to_thread(draft.publish, self.path(digest))
+            finally:
+                draft.discard()
 
     async def check(self, digest: str, size_bytes: int, *, whole: bool = True) -> None:
         """Check the size of the stored file and, if `whole`, its digest."""
@@ -84,6 +92,16 @@ class Blobs:
         """Delete all files that were set aside, including those of processes that were killed."""
         for path in self._aside.glob("*"):
             path.unlink(missing_ok=True)
+
+    def _check_space(self, size_bytes: int) -> None:
+        """Refuse content that would use the reserve. Checked again for each chunk, because others write too."""
+        space = disk.space(self._data_dir)
+        reserve_bytes = disk.reserve_bytes(space.total_bytes, self._reserve_bytes)
+        if space.free_bytes - size_bytes < reserve_bytes:
+            raise errors.InsufficientStorage(
+                f"The platform's disk has {space.free_bytes} bytes free, of which {reserve_bytes} are reserved.",
+                details={"free_bytes": space.free_bytes, "reserve_bytes": reserve_bytes},
+            )
 
     def _check_file(self, digest: str, size_bytes: int, whole: bool) -> None:
         with self._open(digest) as file:
@@ -158,11 +176,22 @@ class _Draft:
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path.rename(place)
         for folder in (place.parent, place.parent.parent):
-            _sync_folder(folder)
+            sync_folder(folder)
 
     def discard(self) -> None:
-        self._file.close()
         self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # `close` writes what is in the buffer, which fails again on a full disk
+            self._file.close()
+
+
+@contextlib.contextmanager
+def _full_disk_refused() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise errors.InsufficientStorage("The platform's disk is full.") from error
 
 
 def _check(size_found: int, digest_found: str, digest: str, size_bytes: int) -> None:
@@ -174,7 +203,7 @@ def _check(size_found: int, digest_found: str, digest: str, size_bytes: int) -> 
         raise errors.ArtifactDigestMismatch(f"The content is {digest_found}, not {digest}.")
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Sync the folder, because a rename is durable only after that."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

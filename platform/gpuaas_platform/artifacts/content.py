@@ -15,7 +15,7 @@ _CHECKED_FIRST_BYTES_MAX = 16 << 20
 
 
 def blobs(site: Site) -> Blobs:
-    return Blobs(site.settings.data_dir)
+    return Blobs(site.settings.data_dir, site.settings.disk_reserve_bytes)
 
 
 def kept_since(site: Site, now: datetime.datetime) -> int:

@@ -13,6 +13,9 @@ from gpuaas_platform.call import Call, Source
 from gpuaas_platform.kit import clock, db, ids, structs
 from gpuaas_platform.record import service as record
 
+end_all = store.end_deliveries
+"""Delete all deliveries: after a restore, a link that was used since the backup would work again."""
+
 
 async def create(tx: db.Tx, call: Call[ProjectArtifactPath], body: CreateDelivery) -> Delivery:
     project, artifact = call.in_project(), await service.visible(tx, call)

@@ -21,6 +21,7 @@ from gpuaas_contract import errors
 from gpuaas_contract.artifacts import Artifact, HttpSource, OciSource
 
 from gpuaas_platform.artifacts import rules
+from gpuaas_platform.kit import addresses
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.policy import rules as policy_rules
 
@@ -201,7 +202,7 @@ class _Guarded(httpx.AsyncHTTPTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         host = request.url.host
         address = await _address(host, request.url.port or 443)
-        if host not in self._internal_hosts and _is_internal(address):
+        if host not in self._internal_hosts and not addresses.is_public(address):
             details = {"rule": "internal addresses are closed unless the operator names the host", "host": host}
             fix = "Have the operator start the server with --artifact-internal-host."
             raise errors.ArtifactSourceDenied(f"{host} is on an internal address.", details=details, fix=fix)
@@ -212,16 +213,10 @@ class _Guarded(httpx.AsyncHTTPTransport):
 
 async def _address(host: str, port: int) -> str:
     try:
-        addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        known = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise errors.ArtifactSourceUnreachable(f"{host} has no address: {error.strerror or error}") from error
-    return str(addresses[0][4][0])
-
-
-def _is_internal(address: str) -> bool:
-    parsed = ipaddress.ip_address(address.partition("%")[0])
-    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
-    return not (mapped or parsed).is_global or parsed.is_multicast
+    return str(known[0][4][0])
 
 
 def _on_loopback(host: str) -> bool:

@@ -3,7 +3,7 @@
 from gpuaas_contract import artifacts, deliveries, trust_keys
 
 from gpuaas_platform.artifacts import deliveries as artifact_deliveries
-from gpuaas_platform.artifacts import service, trust
+from gpuaas_platform.artifacts import service, storage, trust
 from gpuaas_platform.call import Routes
 
 routes = Routes()
@@ -11,8 +11,8 @@ routes.write(artifacts.PUBLISH, service.publish)
 routes.write(artifacts.SHARED_PUBLISH, service.publish)
 routes.read(artifacts.LIST, service.list_artifacts)
 routes.read(artifacts.SHARED_LIST, service.list_artifacts)
-routes.read(artifacts.STORAGE_GET, service.storage)
-routes.read(artifacts.SHARED_STORAGE_GET, service.storage)
+routes.read(artifacts.STORAGE_GET, storage.present)
+routes.read(artifacts.SHARED_STORAGE_GET, storage.present)
 routes.read(artifacts.GET, service.visible)
 routes.read(artifacts.SHARED_GET, service.visible)
 routes.upload(artifacts.CONTENT_PUT, service.uploaded, prepare=service.upload)

@@ -152,6 +152,16 @@ def signer_refusal(was_revoked: bool) -> errors.ArtifactRefused:
     return errors.ArtifactSignerUnknown("No key that is trusted here signed it.")
 
 
+def check_quota(quota_bytes: int, *, present: int, asked: int) -> None:
+    """Refuse an artifact with which the organisation would use more than its quota."""
+    if present + asked > quota_bytes:
+        raise errors.StorageQuotaExceeded(
+            f"The organisation may store {quota_bytes} bytes of artifacts; it uses {present}, and {asked} more were"
+            " requested.",
+            details={"max": quota_bytes, "present": present, "asked": asked},
+        )
+
+
 def check_new_key(trust_key_id: str, fingerprint: str, known: Sequence[TrustKey]) -> None:
     """Refuse an id that was used before, a key that was revoked under any id, and a key over the limit."""
     if any(key.trust_key_id == trust_key_id for key in known):

@@ -8,7 +8,6 @@ from gpuaas_contract.artifacts import (
     SHARED,
     Artifact,
     ArtifactQuery,
-    ArtifactStorage,
     EndArtifact,
     Envelope,
     ProjectArtifactQuery,
@@ -21,7 +20,7 @@ from gpuaas_contract.identity import Project
 from gpuaas_contract.lifecycles import ArtifactLifecycle
 from gpuaas_contract.paths import ArtifactPath, Path, ProjectArtifactPath
 
-from gpuaas_platform.artifacts import content, rules, signatures, store, trust
+from gpuaas_platform.artifacts import content, rules, signatures, storage, store, trust
 from gpuaas_platform.call import Call
 from gpuaas_platform.identity import orgs
 from gpuaas_platform.kit import db, ids, names, paging, structs
@@ -41,8 +40,7 @@ async def publish(tx: db.Tx, call: Call, body: PublishArtifact) -> Artifact:
         raise errors.ArtifactTooLarge(f"The platform takes artifacts of at most {bytes_max} bytes.")
     layers = await _layers(tx, call.project)
     check_source(body, layers)
-    # Reserve the storage here, so that two uploads cannot use the same free bytes.
-    await _check_room(tx, call, layers, body.size_bytes)
+    await storage.check_room(tx, call, layers, body.size_bytes)
     await _check_digest_not_revoked(tx, scope, body.digest)
     present = await store.named(tx, scope, body.name, body.digest)
     if present is not None:
@@ -129,7 +127,7 @@ async def _open_for_upload(reader: db.Reader, call: ArtifactCall) -> Artifact:
         raise errors.Conflict(
             f"{artifact.name} comes from {rules.canonical(artifact.source)}; nothing is uploaded for it."
         )
-    await _check_still_room(reader, call, artifact, await _layers(reader, call.project))
+    await storage.check_still_room(reader, call, artifact, await _layers(reader, call.project))
     return artifact
 
 
@@ -150,7 +148,7 @@ async def examine(call: ArtifactCall, body: VerifyArtifact) -> errors.ArtifactRe
     rules.check_open(artifact)
     layers = await _layers(reader, call.project)
     check_source(artifact, layers)
-    await _check_still_room(reader, call, artifact, layers)
+    await storage.check_still_room(reader, call, artifact, layers)
     try:
         await content.examine(call, artifact, layers, body.source_token)
     except errors.ArtifactRefused as refusal:
@@ -227,36 +225,8 @@ async def check_deliverable(reader: db.Reader, project: Project, artifact: Artif
     rules.check_promoted(artifact, "promoted", "deprecated")
 
 
-async def storage(reader: db.Reader, call: Call) -> ArtifactStorage:
-    bytes_used, artifact_count = await _stored(reader, call)
-    limit = None
-    if call.project is not None:
-        limit = policy_rules.limit(await policy.of_project(reader, call.project), "artifact_bytes_max")
-    return ArtifactStorage(bytes_used=bytes_used, artifact_count=artifact_count, limit=limit)
-
-
 async def _moved(reader: db.Reader, call: ArtifactCall, lifecycle: ArtifactLifecycle, reason: str) -> Artifact:
     return msgspec.structs.replace(rules.moved(await own(reader, call), lifecycle), reason=reason)
-
-
-async def _stored(reader: db.Reader, call: Call) -> tuple[int, int]:
-    return await store.storage(reader, trust.scope_of(call), content.kept_since(call.site, call.now))
-
-
-async def _check_room(
-    reader: db.Reader, call: Call, layers: policy_rules.Layers, size_bytes: int, reserved: int = 0
-) -> None:
-    """Refuse content over the project's limit; the platform has none. `reserved`: used bytes of the same artifact."""
-    if call.project is not None:
-        bytes_used, _ = await _stored(reader, call)
-        present = bytes_used - reserved
-        policy_rules.check_limit(layers, "artifact_bytes_max", present=present, asked=size_bytes)
-
-
-async def _check_still_room(reader: db.Reader, call: Call, artifact: Artifact, layers: policy_rules.Layers) -> None:
-    """Check the limit again: it may be lower now than at publication. Content that was stored before is accepted."""
-    if artifact.content_checked_at is None:
-        await _check_room(reader, call, layers, artifact.size_bytes, reserved=artifact.size_bytes)
 
 
 async def still_deliverable(reader: db.Reader, project_id: str, artifact_id: str) -> Artifact | None:

@@ -22,6 +22,8 @@ ARTIFACTS = Table(
     size_bytes=lambda artifact: artifact.size_bytes,
     ended_at=lambda artifact: clock.micros(ended) if (ended := rules.ended_at(artifact)) else 0,
 )
+_BATCH = 500
+"""Most values in one IN list, because both engines limit the parameters of a statement."""
 TRUST_KEYS = Table("trust_keys", TrustKey, "trust_key_ref", scope=lambda key: key.scope)
 
 
@@ -50,12 +52,16 @@ async def called(reader: db.Reader, scope: str, named: str) -> list[Artifact]:
     return by_digest or await ARTIFACTS.find(reader, "scope = $1 AND name = $2 ORDER BY artifact_id", scope, named)
 
 
-async def storage(reader: db.Reader, scope: str, ended_after: int) -> tuple[int, int]:
-    """Return total bytes and number of the scope's artifacts that have not ended, or ended after `ended_after`."""
-    sql = """SELECT CAST(COALESCE(SUM(size_bytes), 0) AS BIGINT), COUNT(*) FROM artifacts
-             WHERE scope = $1 AND (ended_at = 0 OR ended_at > $2)"""
-    row = await reader.one(sql, scope, ended_after)
-    return (int(row[0]), int(row[1])) if row is not None else (0, 0)
+async def storage(reader: db.Reader, scopes: Sequence[str], ended_after: int) -> tuple[int, int]:
+    """Return total bytes and number of the scopes' artifacts that have not ended, or ended after `ended_after`."""
+    size_bytes, count = 0, 0
+    for first in range(0, len(scopes), _BATCH):
+        batch = scopes[first : first + _BATCH]
+        sql = f"""SELECT CAST(COALESCE(SUM(size_bytes), 0) AS BIGINT), COUNT(*) FROM artifacts
+                  WHERE scope IN ({db.marks(len(batch), 2)}) AND (ended_at = 0 OR ended_at > $1)"""  # noqa: S608
+        for row in await reader.all(sql, ended_after, *batch):
+            size_bytes, count = size_bytes + int(row[0]), count + int(row[1])
+    return size_bytes, count
 
 
 async def keep_signature(tx: db.Tx, artifact_id: str, envelope: Envelope) -> None:
@@ -79,6 +85,10 @@ async def add_delivery(tx: db.Tx, delivery: Delivery, project_id: str, token_dig
 async def delivery(reader: db.Reader, delivery_id: str) -> db.Row | None:
     sql = "SELECT project_id, artifact_id, token_digest, expires_at FROM artifact_deliveries WHERE delivery_id = $1"
     return await reader.one(sql, delivery_id)
+
+
+async def end_deliveries(tx: db.Tx) -> None:
+    await tx.run("DELETE FROM artifact_deliveries")
 
 
 async def is_old(reader: db.Reader, before: int) -> bool:

@@ -10,9 +10,9 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.catalog import Manifest
 from gpuaas_contract.operations import OperationKind
-from gpuaas_contract.permissions import KEYS
+from gpuaas_contract.permissions import EXECUTE, KEYS, ROLES
 
-from gpuaas_platform.catalog import schemas, words
+from gpuaas_platform.catalog import rules, schemas, words
 
 SIZE_MAX_BYTES = 256 * 1024
 DEADLINE_MAX_S = 7 * 86_400
@@ -44,6 +44,7 @@ def flaws_of(manifest: Manifest) -> Flaws:
         yield from _topology_flaws(manifest)
     yield from _permission_flaws(manifest)
     yield from _action_flaws(manifest)
+    yield from _controller_flaws(manifest)
     yield from _deadline_flaws(manifest)
     for field in ("operating_modes", "control_plane_scopes", "instance_operations", "secret_purposes"):
         yield from _repeats(field, getattr(manifest, field))
@@ -110,6 +111,18 @@ def _action_flaws(manifest: Manifest) -> Flaws:
         yield from schemas.flaws(f"{path}.input_schema", action.input_schema)
         yield from _deadline_flaw(f"{path}.deadline_s", action.deadline_s)
     yield from _repeats("actions", [action.name for action in manifest.actions], ".name")
+
+
+def _controller_flaws(manifest: Manifest) -> Flaws:
+    """Check the keys of the app's controller: those of a service account, or the app's own that list it."""
+    listed, path = manifest.controller.permissions, "controller.permissions"
+    known = ROLES["service_account"] | rules.own_keys(manifest)
+    for place, key in enumerate(listed):
+        if key not in known:
+            yield words.path(path, place), words.unknown("permission of a service account", key, known)
+    if listed and EXECUTE not in listed:
+        yield path, f"a controller needs {EXECUTE}"
+    yield from _repeats(path, listed)
 
 
 def _deadline_flaws(manifest: Manifest) -> Flaws:

@@ -41,7 +41,7 @@ async def can_i(call: Call, body: CanI) -> CanIAnswer:
         raise errors.ValidationFailed(
             f"There is no permission {body.permission}.",
             details={"field": "permission"},
-            fix="GET /api/v1/me shows your roles; for a permission of an app, name the project too.",
+            fix="docs/reference/permissions.md lists them; for a permission of an app, name the project too.",
         )
     roles = await holders(reader, body.permission, body.project_id, app_slug=body.app)
     return await policy.can_i(reader, call, body, roles)
@@ -49,11 +49,18 @@ async def can_i(call: Call, body: CanI) -> CanIAnswer:
 
 async def denial(call: Call, permission: str, why: str) -> errors.PermissionDenied:
     """Audit a refusal that the edge cannot decide, also in a dry run, and return the error for the caller to raise."""
-    origin, project, details = call.origin, call.in_project(), {"permission": permission}
+    refusal = errors.PermissionDenied(why, details={"permission": permission})
+    await audit_denial(call, refusal)
+    return refusal
+
+
+async def audit_denial(call: Call, refusal: errors.PermissionDenied) -> None:
+    origin, project = call.origin, call.in_project()
     await call.site.database.write(
-        lambda tx: record.audit(tx, origin, "authz.deny", origin.route, project, result="failure", details=details)
+        lambda tx: record.audit(
+            tx, origin, "authz.deny", origin.route, project, result="failure", details=refusal.details
+        )
     )
-    return errors.PermissionDenied(why, details=details)
 
 
 def _with_higher(role: PermissionRole) -> tuple[str, ...]:

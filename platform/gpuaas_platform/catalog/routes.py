@@ -1,9 +1,9 @@
-"""HTTP routes of the catalog, and of `can-i`, because apps also declare permissions."""
+"""HTTP routes of the catalog, and those that depend on the permissions that apps declare: `can-i`, accounts of apps."""
 
-from gpuaas_contract import catalog, policy
+from gpuaas_contract import catalog, identity, policy
 
 from gpuaas_platform.call import Routes
-from gpuaas_platform.catalog import permissions, service
+from gpuaas_platform.catalog import accounts, permissions, service
 
 routes = Routes()
 routes.write(catalog.VERSION_REGISTER, service.register, prepare=service.check_manifest)
@@ -18,3 +18,5 @@ routes.write(catalog.ENTITLEMENT_SET, service.set_entitlement, authorise=service
 routes.read(catalog.ENTITLEMENT_LIST, service.list_entitlements)
 routes.read(catalog.ENTITLEMENT_GET, service.get_entitlement)
 routes.flow(policy.CAN_I, permissions.can_i)
+routes.write(identity.SERVICE_ACCOUNT_CREATE, accounts.create)
+routes.write(identity.SERVICE_ACCOUNT_BIND, accounts.bind)

@@ -1,4 +1,5 @@
-"""Pure: which versions an instance may get, whether inputs fit a form, and which allocations each role gets.
+"""Pure: which versions an instance may get, which permissions a controller gets, whether inputs fit a form, and which
+allocations each role gets.
 
 The checks of manifests are in `manifests`."""
 
@@ -8,11 +9,22 @@ import msgspec
 from gpuaas_contract import errors, lifecycles
 from gpuaas_contract.catalog import ActionSpec, AppVersion, Entitlement, Manifest
 from gpuaas_contract.lifecycles import AppVersionState
+from gpuaas_contract.permissions import CONTROLLER_KEYS
 
 from gpuaas_platform.catalog import schemas, versions, words
 
 INPUTS_MAX_BYTES = 64 * 1024
 VISIBLE = ("published", "deprecated")
+
+
+def controller_keys(manifest: Manifest) -> frozenset[str]:
+    """Return the permissions that the app's controller needs."""
+    return frozenset(manifest.controller.permissions) or CONTROLLER_KEYS | own_keys(manifest)
+
+
+def own_keys(manifest: Manifest) -> frozenset[str]:
+    """Return the permissions that the app declares and gives to service accounts."""
+    return frozenset(key for key, declared in manifest.permissions.items() if "service_account" in declared.roles)
 
 
 def moved(version: AppVersion, state: AppVersionState, *, channels: list[str], reason: str) -> AppVersion:
@@ -86,7 +98,8 @@ def check_inputs(manifest: Manifest, topology: str, inputs: Mapping[str, object]
     if topology not in manifest.topologies:
         problem = words.unknown("topology", topology, manifest.topologies)
         raise errors.ValidationFailed(f"{manifest.display_name}: {problem}.", details={"field": "topology"})
-    _check_fit("The inputs do not fit the deploy form", manifest.deploy_form, inputs)
+    fix = f"gpuaas app show {manifest.slug} {manifest.version} shows the form; --set NAME=VALUE gives an input"
+    _check_fit("The inputs do not fit the deploy form", manifest.deploy_form, inputs, fix)
 
 
 def action_of(manifest: Manifest, name: str) -> ActionSpec:
@@ -124,7 +137,7 @@ def check_counts(manifest: Manifest, counts: dict[str, int]) -> None:
             )
 
 
-def _check_fit(sentence: str, schema: dict[str, object], inputs: Mapping[str, object]) -> None:
+def _check_fit(sentence: str, schema: dict[str, object], inputs: Mapping[str, object], fix: str = "") -> None:
     if len(msgspec.json.encode(inputs)) > INPUTS_MAX_BYTES:
         raise errors.ValidationFailed(
             f"The inputs have at most {INPUTS_MAX_BYTES // 1024} KiB.", details={"field": "inputs"}
@@ -132,4 +145,4 @@ def _check_fit(sentence: str, schema: dict[str, object], inputs: Mapping[str, ob
     misfits = schemas.misfits(schema, inputs)
     if misfits:
         problems = "; ".join(f"{field}: {message}" for field, message in misfits.items())
-        raise errors.ValidationFailed(f"{sentence}: {problems}", details={"fields": misfits})
+        raise errors.ValidationFailed(f"{sentence}: {problems}", details={"fields": misfits}, fix=fix)

@@ -48,7 +48,20 @@ def flaws(path: str, schema: dict[str, object]) -> Iterator[tuple[str, str]]:
 def misfits(schema: dict[str, object], document: object) -> dict[str, str]:
     """Return path -> description of the first places where the document does not fit; `$` is the whole document."""
     problems = itertools.islice(_validator(schema).iter_errors(document), _MISFITS_MAX)
-    return {words.path("", *error.instance_path) or "$": error.message[:500] for error in problems}
+    return dict(_misfit(error) for error in problems)
+
+
+def _misfit(error: jsonschema_rs.ValidationError) -> tuple[str, str]:
+    """Return the path of a field and why it does not fit. A missing field is named, not the object without it."""
+    at, kind = error.instance_path, error.kind.as_dict()
+    match error.kind.name:
+        case "required":
+            return words.path("", *at, kind["property"]), "it is missing"
+        case "additionalProperties":
+            return words.path("", *at, kind["unexpected"][0]), "the form has no such field"
+        case "not" if isinstance(kind["schema"], dict) and "title" in kind["schema"]:
+            return words.path("", *at) or "$", f"{error.instance!r} is not allowed: {kind['schema']['title']}"[:500]
+    return words.path("", *at) or "$", error.message[:500]
 
 
 def _validator(schema: dict[str, object]) -> jsonschema_rs.Draft202012Validator:

@@ -77,10 +77,10 @@ async def get_version(reader: db.Reader, call: Call[AppVersionPath]) -> AppVersi
     return version
 
 
-async def check_app(reader: db.Reader, app_slug: str) -> None:
+async def check_app(reader: db.Reader, app_slug: str, *, field: str = "app_slug") -> None:
     """Refuse an app slug that has no registered version."""
     if not await store.app_exists(reader, app_slug):
-        raise errors.AppUnknown(f"No app is registered as {app_slug[:100]}.", details={"field": "app_slug"})
+        raise errors.AppUnknown(f"No app is registered as {app_slug[:100]}.", details={"field": field})
 
 
 async def publish(tx: db.Tx, call: Call[AppVersionPath], body: PublishVersion) -> AppVersion:

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 import msgspec
-from gpuaas_contract.catalog import AppVersion, Entitlement, PermissionSpec
+from gpuaas_contract.catalog import AppVersion, Entitlement, Manifest, PermissionSpec
 
 from gpuaas_platform.catalog import versions
 from gpuaas_platform.kit import clock, db
@@ -40,6 +40,10 @@ async def version(reader: db.Reader, app_slug: str, name: str) -> AppVersion | N
 
 async def app_exists(reader: db.Reader, app_slug: str) -> bool:
     return await reader.one("SELECT 1 FROM app_versions WHERE app_slug = $1 LIMIT 1", app_slug) is not None
+
+
+async def manifests(reader: db.Reader, app_slug: str) -> list[Manifest]:
+    return [version.manifest for version in await VERSIONS.find(reader, "app_slug = $1", app_slug)]
 
 
 async def published_newest_first(reader: db.Reader, app_slug: str) -> list[str]:

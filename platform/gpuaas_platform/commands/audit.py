@@ -10,11 +10,11 @@ from pathlib import Path
 import asyncpg
 import msgspec
 
+from gpuaas_platform.commands.progress import Progress
 from gpuaas_platform.kit import clock, db, keys, migrate
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.record import chain, heads, verify
 
-_PROGRESS_EVERY_S = 1.0
 _EXAMPLES = """examples:
   gpuaas-platform audit verify --data ./cloud
       every chain against its rows' hashes and its signed heads; exit 0: sound, 1: not, 2: could not be read
@@ -62,7 +62,7 @@ async def _verify(settings: Settings, org: str, heads_file: str) -> int:
     evidence = verify.Evidence(heads.folder_in(settings.data_dir), key, kept)
     started = time.monotonic()
     async with verify.open_source(settings.data_dir, settings.database_url) as source:
-        verdicts = await verify.verify(source, evidence, org, _Progress())
+        verdicts = await verify.verify(source, evidence, org, _progress())
     for verdict in verdicts:
         sys.stdout.write(_report(verdict))
     seconds = max(time.monotonic() - started, 1e-9)
@@ -108,13 +108,6 @@ async def _print_heads(settings: Settings) -> int:
     return 0
 
 
-class _Progress:
-    """Writes a line to stderr about every second, so that users see the progress of a long verification."""
-
-    def __init__(self) -> None:
-        self._said_at = time.monotonic()
-
-    def __call__(self, name: str, count: int) -> None:
-        if time.monotonic() - self._said_at >= _PROGRESS_EVERY_S:
-            self._said_at = time.monotonic()
-            sys.stderr.write(f"{name}: {count} rows checked\n")
+def _progress() -> verify.Progress:
+    show = Progress()
+    return lambda name, count: show(f"{name}: {count} rows checked")

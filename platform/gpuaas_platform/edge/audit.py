@@ -25,6 +25,11 @@ async def denial(tx: db.Tx, endpoint: AnyEndpoint, origin: Origin, project: Proj
     await record.audit(tx, origin, "authz.deny", endpoint.name, owner, result="failure", details=details)
 
 
+async def policy_denial(tx: db.Tx, endpoint: AnyEndpoint, call: Call, details: dict[str, object]) -> None:
+    """Write the audit row of a request that a policy overlay denies, also of a dry run."""
+    await record.audit(tx, call.origin, "policy.deny", endpoint.name, call.owner, result="failure", details=details)
+
+
 def target(subject: str, path: Path, answer: object) -> str:
     """Return the path's ids and the id of the changed object, joined by `/`. The project has a separate field."""
     in_path = {name: _id_of(name, getattr(path, name), answer) for name in path.__struct_fields__}

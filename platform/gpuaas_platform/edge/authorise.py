@@ -18,6 +18,7 @@ from gpuaas_platform.edge.exchange import ANONYMOUS, Exchange
 from gpuaas_platform.edge.telemetry import Metrics
 from gpuaas_platform.identity.admission import Admission, Admissions
 from gpuaas_platform.identity.rules import Verdict
+from gpuaas_platform.kit import peers
 
 CALLERS_MAX = 20_000
 _ANONYMOUS = Admission(ANONYMOUS)
@@ -72,12 +73,12 @@ class Authoriser:
     async def authenticate(self, endpoint: AnyEndpoint, exchange: Exchange, path: Path) -> Admission:
         """Identify the caller and count the request: by identity if the token is valid, else by address."""
         if endpoint.audience == "public":
-            self._limit(self._peers, exchange.peer)
+            self._limit(self._peers, peers.network_of(exchange.peer))
             return _ANONYMOUS
         try:
             admission = await self.identify(endpoint, exchange, path)
         except errors.ApiError:
-            self._limit(self._peers, exchange.peer)
+            self._limit(self._peers, peers.network_of(exchange.peer))
             raise
         caller = admission.caller
         self._limit(self._nodes if caller.actor_type == "node" else self._callers, caller.actor_id)

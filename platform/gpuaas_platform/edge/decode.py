@@ -11,9 +11,11 @@ from collections.abc import Callable
 from urllib.parse import unquote_to_bytes
 
 import msgspec
-from gpuaas_contract import errors
+from gpuaas_contract import characters, errors
 from gpuaas_contract.endpoint import AnyEndpoint
 from gpuaas_contract.wire import NoBody, Query
+
+from gpuaas_platform.edge import json_keys, sizes
 
 _Type = msgspec.inspect.Type
 _PARSED = (msgspec.inspect.IntType, msgspec.inspect.FloatType, msgspec.inspect.BoolType)
@@ -40,7 +42,7 @@ def segment(name: str, raw: bytes) -> str:
     text = _unescaped(raw, f"The path's {name}")
     if len(text) > SEGMENT_MAX:
         raise _invalid(f"`{name}` in the path has {len(text)} characters; {SEGMENT_MAX} is the most.", name)
-    _refuse_nul(text, name)
+    _check_text(text, name)
     return text
 
 
@@ -70,7 +72,10 @@ def query_reader(endpoint: AnyEndpoint) -> Callable[[bytes], tuple[Query, bool]]
 def body_reader(endpoint: AnyEndpoint) -> Callable[[bytes], object]:
     """Return a function that decodes the bytes of a body into the endpoint's request struct."""
     kind = endpoint.request
-    decoder = msgspec.json.Decoder(kind)
+    decoder, bounds = msgspec.json.Decoder(kind), sizes.bounds_of(kind)
+    secrets = _secrets(kind)
+    # A node reports what its machine printed. If the report were refused, its task would never end.
+    is_of_node = endpoint.audience == "node"
 
     def read(raw: bytes) -> object:
         if kind is NoBody and not raw:
@@ -80,13 +85,18 @@ def body_reader(endpoint: AnyEndpoint) -> Callable[[bytes], object]:
         if raw.count(b"[") + raw.count(b"{") > DEPTH_MAX:
             _check_depth(raw)
         try:
-            body: object = decoder.decode(raw)
+            document = characters.replaced(raw) if is_of_node else raw
+            body: object = decoder.decode(document)
         except msgspec.ValidationError as error:
             raise _refusal(error, kind) from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise _broken(raw, error) from error
-        if b"\\u0000" in raw or _LONG_NUMBER.search(raw):
-            _check_values(msgspec.json.decode(raw))
+        if characters.may_be_refused(document) or _LONG_NUMBER.search(document):
+            _check_values(msgspec.json.decode(document), secrets=secrets)
+        key = json_keys.repeated(raw)
+        if key is not None:
+            raise _invalid(f"The body has the key `{key[:100]}` more than once in one object.", key[:100])
+        sizes.check(body, bounds, len(raw))
         return body
 
     return read
@@ -119,7 +129,7 @@ def _pairs(raw: bytes, known: list[str]) -> dict[str, str]:
         if key not in known:
             raise _unknown(key, known, key, "query parameter")
         values[key] = _unescaped(value, f"The query parameter `{key}`")
-        _refuse_nul(values[key], key)
+        _check_text(values[key], key)
     return values
 
 
@@ -145,9 +155,15 @@ def _unescaped(raw: bytes, what: str) -> str:
         raise errors.InvalidRequest(f"{what} is not UTF-8.") from error
 
 
-def _refuse_nul(text: str, name: str) -> None:
-    if "\0" in text:
-        raise _invalid(f"`{name}` holds a NUL character.", name)
+def _secrets(kind: object) -> frozenset[str]:
+    """Return the fields of a request that are secret values, so that only NUL is refused in them."""
+    fields = getattr(msgspec.inspect.type_info(kind), "fields", ())
+    return frozenset(field.encode_name for field in fields if (getattr(field.type, "extra", None) or {}).get("secret"))
+
+
+def _check_text(text: str, name: str) -> None:
+    if character := characters.refused(text):
+        raise _invalid(f"`{name}` contains the control character {character}; remove it.", name)
 
 
 def _check_number(value: object, name: str) -> None:
@@ -169,18 +185,19 @@ def _check_depth(raw: bytes) -> None:
             depth -= 1
 
 
-def _check_values(value: object, path: str = "") -> None:
-    """Refuse values that JSON allows but the store cannot keep: NUL characters and integers over 64 bits."""
+def _check_values(value: object, path: str = "", *, secrets: frozenset[str] = frozenset()) -> None:
+    """Refuse values that JSON allows and the platform does not: control characters and integers over 64 bits."""
     if isinstance(value, dict):
         for key, inner in value.items():
             inner_path = f"{path}.{key}".strip(".")
-            _refuse_nul(key, inner_path)
-            _check_values(inner, inner_path)
+            _check_text(key, inner_path)
+            if not (key in secrets and isinstance(inner, str) and "\0" not in inner):
+                _check_values(inner, inner_path)
     elif isinstance(value, list):
         for position, inner in enumerate(value):
             _check_values(inner, f"{path}[{position}]")
     elif isinstance(value, str):
-        _refuse_nul(value, path)
+        _check_text(value, path)
     elif isinstance(value, int):
         _check_number(value, path)
 
@@ -221,7 +238,7 @@ def _refusal(error: msgspec.ValidationError, kind: object) -> errors.ValidationF
 
 
 def _invalid(message: str, field: str, **details: object) -> errors.ValidationFailed:
-    return errors.ValidationFailed(message, details={"field": field, **details})
+    return errors.ValidationFailed(characters.clean(message), details={"field": characters.clean(field), **details})
 
 
 def _unknown(name: str, known: list[str], field: str, what: str) -> errors.ValidationFailed:

@@ -2,29 +2,37 @@
 
 import asyncio
 import datetime
-import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-import msgspec
 from gpuaas_contract import errors
 from starlette.requests import Request
 
-from gpuaas_platform.call import Caller, Source
+from gpuaas_platform.call import Caller
 from gpuaas_platform.edge import decode, listener, telemetry
-from gpuaas_platform.kit import ids, structs
+from gpuaas_platform.edge.response import NO_STORE, Header, Response
+from gpuaas_platform.kit import ids, peers
 
 Message = listener.Message
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-Header = tuple[bytes, bytes]
 
 ANONYMOUS = Caller("anonymous", "")
-JSON = b"application/json"
-PROBLEM = b"application/problem+json"
 BODY_S_MAX = 30.0
 """A body that takes longer than this to arrive is refused, so that a slow sender does not keep a connection busy."""
 _CORRELATION_MAX = 128
+_SENT_ONCE = (
+    b"authorization",
+    b"content-type",
+    b"idempotency-key",
+    b"if-match",
+    b"if-none-match",
+    b"last-event-id",
+    b"x-idempotency-key",
+    b"x-project-id",
+)
+"""Headers that decide what a request does. Of a repeated one the platform would use the last and a proxy perhaps the
+first, so it is refused."""
 _OF_REQUEST = (
     "_link",
     "_scope",
@@ -40,38 +48,13 @@ _OF_REQUEST = (
 _OF_PROGRESS = ("_admit", "admitted_s", "caller", "now", "org_id", "project_id", "route", "started_s")
 
 
-class Response(msgspec.Struct, frozen=True):
-    status: int
-    content: bytes
-    media_type: bytes = JSON
-    headers: tuple[Header, ...] = ()
-    code: str = ""
-    """Error code, for the log; empty if there is no error."""
-    source: Source | None = None
-    """For a stream: the source of the body. `streams` sends it, and `content` is empty."""
-
-
-def problem(error: errors.ApiError, correlation_id: str) -> Response:
-    """Return the response for an error, as a problem document. Errors get their HTTP status only here."""
-    kind = f"urn:gpuaas:error:{error.code}"
-    body = structs.pick(errors.Problem, error, type=kind, detail=error.message, correlation_id=correlation_id)
-    headers: tuple[Header, ...] = ()
-    if error.status in (429, 503):
-        headers = ((b"retry-after", b"%d" % max(1, math.ceil(error.details.get("retry_after_s", 1)))),)
-    elif error.status == 401:
-        headers = ((b"www-authenticate", b"Bearer"),)
-    elif error.status == 405:
-        headers = ((b"allow", ", ".join(error.details.get("allow", ())).encode()),)
-    return Response(error.status, msgspec.json.encode(body), PROBLEM, headers, error.code)
-
-
 class Exchange:
     """One request and the data collected while it is served. Headers are parsed at the start, the body on demand."""
 
     __slots__ = (*_OF_REQUEST, *_OF_PROGRESS)
 
     def __init__(
-        self, scope: Message, receive: Receive, now: datetime.datetime, admit: "Callable[[Exchange], Awaitable[None]]"
+        self, scope: Message, receive: Receive, now: datetime.datetime, admit: "Callable[[Exchange], Awaitable[Caller]]"
     ) -> None:
         self.now = now
         self._admit = admit
@@ -94,9 +77,27 @@ class Exchange:
         value = self.headers.get(name)
         return value.decode("latin-1") if value else ""
 
-    async def admit_again(self) -> None:
+    def header_lines(self, name: bytes) -> list[str]:
+        """Return the values of a header that may be sent in several lines, in their order."""
+        return [value.decode("latin-1") for key, value in self._scope["headers"] if key == name]
+
+    def refuse_repeated_headers(self) -> None:
+        if len(self.headers) == len(self._scope["headers"]):
+            return
+        for name in _SENT_ONCE:
+            if len(self.header_lines(name)) > 1:
+                text = f"The request has the header `{name.decode()}` more than once."
+                raise errors.InvalidRequest(text, details={"field": name.decode()})
+
+    def is_local(self) -> bool:
+        """Return whether this machine sent the request. If a proxy on this machine passed it on, it did not."""
+        return peers.is_loopback(self.peer) and not any(
+            name.encode() in self.headers for name in peers.FORWARDED_HEADERS
+        )
+
+    async def admit_again(self) -> Caller:
         """Check again that the caller may make this request; raise if not."""
-        await self._admit(self)
+        return await self._admit(self)
 
     def log_fields(self) -> dict[str, str]:
         """Return the fields that every log line of this request gets."""
@@ -178,7 +179,8 @@ class Exchange:
         await send({"type": "http.response.body", "body": response.content if self.method != "HEAD" else b""})
 
     def _headers(self, response: Response) -> list[Header]:
-        headers = [(b"x-correlation-id", self.correlation_id.encode()), (b"traceparent", self.trace.header().encode())]
+        traced = (b"traceparent", self.trace.header().encode())
+        headers = [(b"x-correlation-id", self.correlation_id.encode()), traced, NO_STORE]
         if response.status != 304:
             headers.append((b"content-type", response.media_type))
         if response.source is None and response.status != 304:

@@ -12,16 +12,18 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 import structlog
 from gpuaas_contract import errors, registry
+from gpuaas_contract.correlations import RefusedRequest
 from gpuaas_contract.endpoint import AnyEndpoint
 from gpuaas_contract.paths import OrgPath, Path, ProjectPath
 from gpuaas_contract.wire import Query
 
-from gpuaas_platform.call import Call, Handler, Origin, Routes, Site, Source
-from gpuaas_platform.edge import decode, health, idempotency, router, run, streams, telemetry
+from gpuaas_platform.call import Call, Caller, Handler, Origin, Routes, Site, Source
+from gpuaas_platform.edge import audit, decode, health, idempotency, router, run, streams, telemetry
 from gpuaas_platform.edge.authorise import Authoriser
-from gpuaas_platform.edge.exchange import Exchange, Message, Receive, Response, Send, problem
+from gpuaas_platform.edge.exchange import Exchange, Message, Receive, Send
+from gpuaas_platform.edge.response import Response, problem
 from gpuaas_platform.identity.admission import Admission
-from gpuaas_platform.kit import clock, db, logs, tables
+from gpuaas_platform.kit import clock, db, logs, peers, recent_refusals, tables
 
 log = structlog.get_logger()
 
@@ -54,6 +56,7 @@ class Application:
         site.database.on_group = self.metrics.group_committed
         self._spans = telemetry.open_spans(site)
         self._authoriser = Authoriser(site, self.metrics)
+        self._proxies = peers.Proxies(site.settings.trusted_proxies)
         self._in_flight = idempotency.InFlight()
         self._probes = {path.encode(): probe for path, probe in health.probes(site, self.metrics).items()}
         self._quiet = frozenset(self._probes)
@@ -69,7 +72,11 @@ class Application:
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        stream = await self._exchange(Exchange(scope, receive, self._site.clock(), self._admit_again), send)
+        exchange = Exchange(scope, receive, self._site.clock(), self._admit_again)
+        if self._proxies:
+            header = self._site.settings.forwarded_header
+            exchange.peer = self._proxies.peer(exchange.peer, header, exchange.header_lines(header.encode()))
+        stream = await self._exchange(exchange, send)
         if stream is None:
             return
         guard, source = stream
@@ -110,26 +117,38 @@ class Application:
     async def _respond(self, exchange: Exchange) -> tuple[Callable[[int, float], None], Response]:
         observe = self._observe_no_route
         try:
+            exchange.refuse_repeated_headers()
             probe = self._probes.get(exchange.path)
             if probe is not None:
                 exchange.route = exchange.path.decode()
                 if exchange.method not in ("GET", "HEAD"):
                     raise errors.MethodNotAllowed(details={"allow": ["GET", "HEAD"]})
+                if exchange.route == health.METRICS.path:
+                    await self._check_reads_metrics(exchange)
                 return observe, await probe()
             match = self._routes.match(exchange.method, exchange.path)
             observe, exchange.route = match.target.observe, match.target.endpoint.name
             return observe, await self._serve(match.target, match.path, exchange)
         except errors.ApiError as error:
+            self._remember(exchange, error)
             return observe, problem(error, exchange.correlation_id)
         except tables.PageTokenInvalid:
             refused = errors.ValidationFailed("`page_token` is not from this list.", details={"field": "page_token"})
             return observe, problem(refused, exchange.correlation_id)
         except db.Unavailable as error:
             log.error("store.unavailable", correlation_id=exchange.correlation_id, error=str(error))
-            return observe, problem(errors.Unavailable("The store does not answer."), exchange.correlation_id)
+            return observe, problem(_unavailable(error), exchange.correlation_id)
         except Exception:
             log.exception("request.failed", correlation_id=exchange.correlation_id, route=exchange.route)
             return observe, problem(errors.ApiError(), exchange.correlation_id)
+
+    async def _check_reads_metrics(self, exchange: Exchange) -> None:
+        """Raise if the caller may not read the metrics, which reveal how much the platform is used and what fails."""
+        if self._site.settings.metrics_open or exchange.is_local():
+            return
+        admission = await self._authoriser.authenticate(health.METRICS, exchange, Path())
+        exchange.caller = admission.caller
+        await self._authorise(health.METRICS, exchange, Path(), admission)
 
     async def _serve(self, route: _Route, path: Path, exchange: Exchange) -> Response:
         endpoint = route.endpoint
@@ -144,11 +163,32 @@ class Application:
         asked = await self._asked(endpoint, exchange) if route.mutates else run.NOTHING_ASKED
         is_gone, admit_again, header = exchange.is_gone, exchange.admit_again, exchange.header
         call = Call(self._site, origin, path, query, project, is_gone, admit_again, header, dry_run)
-        response = await route.run(call, asked)
+        try:
+            response = await route.run(call, asked)
+        except errors.PolicyDenied as error:
+            details = error.details
+            await self._site.database.write(lambda tx: audit.policy_denial(tx, endpoint, call, details))
+            raise
         if route.waits and time.perf_counter() - exchange.admitted_s > self._site.settings.stream_recheck_s:
             # The handler waited. In that time the caller may have lost the permission to see the answer.
             await exchange.admit_again()
         return response
+
+    def _remember(self, exchange: Exchange, error: errors.ApiError) -> None:
+        if exchange.project_id:
+            caller, kept = exchange.caller, recent_refusals.MESSAGE_MAX
+            request = RefusedRequest(
+                occurred_at=exchange.now,
+                route=exchange.route,
+                actor_type=caller.actor_type,
+                actor_id=caller.actor_id,
+                actor_name=caller.name,
+                status=error.status,
+                code=error.code,
+                message=error.message[:kept],
+                fix=error.fix[:kept],
+            )
+            self._site.refused.add(exchange.project_id, exchange.correlation_id, request)
 
     async def _asked(self, endpoint: AnyEndpoint, exchange: Exchange) -> run.Asked:
         path = exchange.path.decode("latin-1")
@@ -171,14 +211,14 @@ class Application:
         key = (exchange.header(b"authorization"), exchange.path)
         return self._guards.join(key, exchange.admit_again, source), source
 
-    async def _admit_again(self, exchange: Exchange) -> None:
+    async def _admit_again(self, exchange: Exchange) -> Caller:
         match = self._routes.match(exchange.method, exchange.path)
         endpoint, exchange.now = match.target.endpoint, self._site.clock()
         exchange.admitted_s = time.perf_counter()
         if endpoint.audience == "public":
-            return
+            return exchange.caller
         admission = await self._authoriser.identify(endpoint, exchange, match.path)
-        await self._authorise(endpoint, exchange, _with_ids(match.path, admission), admission)
+        return (await self._authorise(endpoint, exchange, _with_ids(match.path, admission), admission)).caller
 
     async def _authorise(self, endpoint: AnyEndpoint, exchange: Exchange, path: Path, admission: Admission) -> Origin:
         """Return the origin of the request. If the caller may not make it, write an audit row and raise."""
@@ -199,6 +239,21 @@ class Application:
             logs.info(line)
         if self._spans is not None:
             self._spans.export(line, exchange.trace)
+
+
+_REFUSED: Mapping[db.Reason, str] = {
+    "disk_full": "The disk of the store is full.",
+    "disk_failed": "The disk of the store fails.",
+    "read_only": "The store is read-only.",
+}
+
+
+def _unavailable(error: db.Unavailable) -> errors.Unavailable:
+    """Return the error for callers: the reason, but not the text of the engine, which is in the log."""
+    if not error.reason:
+        return errors.Unavailable("The store does not answer.")
+    fix = "The operator of the platform repairs the disk or frees space; then send the request again."
+    return errors.Unavailable(_REFUSED[error.reason], details={"reason": error.reason}, fix=fix)
 
 
 def _with_ids(path: Path, admission: Admission) -> Path:

@@ -1,5 +1,7 @@
 """HTTP/1.1 protocol of the listeners: uvicorn's, plus responses sent in one write and one timer per connection.
 
+`heads` has the limits on the head of a request.
+
 ASGI sends a response in two messages, which are two system calls. Nearly all of our responses are short and complete,
 so they are sent in one call, through a `Link` that `exchange` takes from the ASGI scope.
 """
@@ -8,13 +10,15 @@ from collections.abc import MutableMapping, Sequence
 from typing import Any, cast
 
 from uvicorn._types import ASGI3Application
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+
+from gpuaas_platform.edge import heads
 
 Message = MutableMapping[str, Any]
 _LINK = "gpuaas.link"
 
 
-class Protocol(HttpToolsProtocol):
+class Protocol(heads.BoundedHeads):
     """Closes idle connections with one timer per connection. uvicorn starts and cancels a timer for each request, which
     takes time. Here the timer keeps running; when it fires, it checks how long the connection was idle."""
 

@@ -18,7 +18,7 @@ from gpuaas_contract.paths import ProjectPath
 
 from gpuaas_platform.call import Call, Handler, Routes, Source, Step
 from gpuaas_platform.edge import audit, decode, etag, idempotency, streams, telemetry
-from gpuaas_platform.edge.exchange import Response
+from gpuaas_platform.edge.response import Response
 from gpuaas_platform.identity import orgs
 from gpuaas_platform.kit import db
 

@@ -18,7 +18,6 @@ log = structlog.get_logger()
 
 MEDIA_TYPE = b"text/event-stream; charset=utf-8"
 HEADERS = (
-    (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
     # Tenants control part of the content, so a browser must not show it as a web page of the platform.
     (b"x-content-type-options", b"nosniff"),

@@ -31,11 +31,14 @@ class Actor:
 
 
 def can(caller: Caller, permission: str, scopes: Scopes, *, holders: Collection[str] | None = None) -> rules.Verdict:
-    """Decide whether the caller's role bindings give a permission at a target.
+    """Decide whether the caller's role bindings give a permission at a target. A service account must also have been
+    given the permission itself.
 
     `holders` are the roles that contain the permission. Pass them for a permission that an app declares, because only
     the catalog has these; for a permission of the platform they are looked up."""
-    return rules.decide(caller.bindings, permission if holders is None else holders, scopes)
+    verdict = rules.decide(caller.bindings, permission if holders is None else holders, scopes)
+    is_given = caller.keys is None or permission in caller.keys
+    return "denied" if verdict == "allowed" and not is_given else verdict
 
 
 def can_everywhere(caller: Caller, permission: str) -> bool:
@@ -43,7 +46,7 @@ def can_everywhere(caller: Caller, permission: str) -> bool:
 
 
 def deciding_role(caller: Caller, holders: Collection[str], scopes: Scopes) -> Binding | None:
-    """Return the role binding because of which `can` returns "allowed": the one with the widest scope."""
+    """Return the role binding with the widest scope that has a permission; `can` may still deny it to an account."""
     holding = [binding for binding in caller.bindings if binding.scope in scopes and binding.role in holders]
     return min(holding, key=lambda binding: (scopes.index(binding.scope), binding.role), default=None)
 
@@ -66,9 +69,15 @@ async def with_all_roles(reader: db.Reader, caller: Caller, now: datetime.dateti
 
 
 def of_account(account: ServiceAccount) -> Caller:
-    """Return the caller for a service account. It has one role, in its project."""
-    role = Binding(role="service_account", scope=account.project_id)
-    return Caller("service_account", account.service_account_id, account.name, (role,))
+    """Return the caller for a service account. It has one role, in its project, and can use part of it."""
+    return Caller(
+        "service_account",
+        account.service_account_id,
+        account.name,
+        (Binding(role="service_account", scope=account.project_id),),
+        keys=frozenset(account.permissions),
+        apps=frozenset(account.apps),
+    )
 
 
 async def actors(reader: db.Reader, actor_ids: Collection[str], now: datetime.datetime) -> dict[str, Actor]:

@@ -35,19 +35,19 @@ async def finish(call: Call, body: OidcExchange) -> Token:
     provider, database = _provider(call), call.site.database
     kept = await database.write(lambda tx: token_store.take_sign_in(tx, ids.digest(body.state), call.now))
     if kept is None:
-        await _refuse(call, "This sign-in was not started here, was used, or is older than ten minutes.")
+        _refuse(call, "This sign-in was not started here, was used, or is older than ten minutes.")
     if call.dry_run:
         # A dry run cannot check the code: only the provider can, and it accepts a code only once.
         return Token(access_token="", expires_in_s=call.site.settings.session_ttl_s)
     try:
         claims = await provider.finish(body.code, kept["code_verifier"], kept["nonce"], call.now)
     except openid.Refused as error:
-        await _refuse(call, f"The identity provider's answer was refused: {error}.")
+        _refuse(call, f"The identity provider's answer was refused: {error}.")
     except openid.Unreachable as error:
         raise _unavailable(error) from error
     token = await database.write(lambda tx: _sign_in(tx, call, provider.issuer, claims))
     if token is None:
-        await _refuse(call, "This person is disabled here.")
+        _refuse(call, "This person is disabled here.")
     return token
 
 
@@ -85,5 +85,5 @@ def _unavailable(error: openid.Unreachable) -> errors.Unavailable:
     return errors.Unavailable(f"The identity provider cannot be used right now: {error}")
 
 
-async def _refuse(call: Call, message: str) -> NoReturn:
-    await service.refuse(call, errors.SignInRefused(message), "auth.oidc.exchange", "oidc", reason=message)
+def _refuse(call: Call, message: str) -> NoReturn:
+    service.refuse(call, errors.SignInRefused(message), "auth.oidc.exchange", reason=message)

@@ -19,14 +19,25 @@ _SCOPES = "SELECT scope FROM bindings WHERE user_id = $1 AND (expires_at = 0 OR 
 
 
 async def create_org(tx: db.Tx, call: Call, body: CreateOrg) -> Org:
-    """Create an organisation. The creator becomes its admin: platform admins have no access to it by default."""
+    """Create an organisation and give its first admin the role. Platform admins have no access to it by default: one
+    who names themselves does so in the audit trail of the organisation."""
     rules.check_name(body.name)
+    admin = await store.user_by_name_or_id(tx, body.first_admin)
+    if admin is None or admin["state"] != "active":
+        raise errors.ValidationFailed(
+            f"There is no active user {body.first_admin[:100]}.",
+            details={"field": "first_admin"},
+            fix="Create the user first: gpuaas user create NAME --password",
+        )
     if await store.ORGS.find(tx, "name = $1", body.name):
         raise errors.Conflict(f"An organisation named {body.name} already exists.")
     org = Org(org_id=ids.new("org"), name=body.name, created_at=call.now)
     await store.ORGS.insert(tx, org)
-    creator = call.caller.actor_id
-    await store.bind(tx, creator, "tenant_admin", org.org_id, created_by=creator, now=call.now)
+    admin_id, creator = admin["user_id"], call.caller.actor_id
+    await store.bind(tx, admin_id, "tenant_admin", org.org_id, created_by=creator, now=call.now)
+    details = {"name": org.name, "first_admin": admin_id, "named_by_themselves": admin_id == creator}
+    call.details.update(details)
+    await record.audit(tx, call.origin, "identity.org.created", org.org_id, Owner(org.org_id), details=details)
     return org
 
 
@@ -91,6 +102,11 @@ async def check_exists(reader: db.Reader, project_id: str) -> None:
     """Refuse a change in a project that was deleted after the caller was admitted."""
     if not await store.PROJECTS.keys(reader, "project_id = $1", project_id):
         raise errors.NotFound
+
+
+async def project_ids(reader: db.Reader, org_id: str) -> list[str]:
+    """Return the ids of all projects of an organisation."""
+    return await store.PROJECTS.keys(reader, "org_id = $1", org_id)
 
 
 async def find_project(reader: db.Reader, call: Call, id_or_name: str) -> Project | None:

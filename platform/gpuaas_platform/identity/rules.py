@@ -70,6 +70,20 @@ def check_user_name(name: str) -> None:
         )
 
 
+def upgrade_warning(name: str, apps: Collection[str]) -> str:
+    """Return what an admin must check about an account that existed before accounts were bound to apps."""
+    if not apps:
+        return (
+            f"{name} operated no app when this platform was upgraded, so it can claim no operation any more. "
+            f"If it is the account of a controller: gpuaas service-account bind {name} --app APP"
+        )
+    named = " ".join(f"--app {app_slug}" for app_slug in sorted(apps))
+    return (
+        f"{name} can claim only operations of {', '.join(sorted(apps))}, which it operated before the upgrade. It "
+        f"still has all permissions of a service account. To limit it: gpuaas service-account bind {name} {named}"
+    )
+
+
 def wished_user_name(claims: dict[str, object]) -> str:
     """Return a valid name for a user of an identity provider. Another user may already have this name."""
     wished = claims.get("preferred_username") or claims.get("email") or ""

@@ -15,10 +15,11 @@ from gpuaas_platform.call import Call, Caller, Origin, Site
 from gpuaas_platform.identity import authority, store
 from gpuaas_platform.identity.tokens import store as token_store
 from gpuaas_platform.identity.users import first_password, passwords
-from gpuaas_platform.kit import clock, db, ids, paging
+from gpuaas_platform.identity.users import store as user_store
+from gpuaas_platform.kit import attempts, clock, db, ids, paging, peers
+from gpuaas_platform.kit.attempts import Key
+from gpuaas_platform.kit.refusals import Refusal
 from gpuaas_platform.record import service as record
-
-_NAME_KEPT_MAX = 100
 
 
 async def me(reader: db.Reader, call: Call) -> Me:
@@ -36,19 +37,23 @@ async def me(reader: db.Reader, call: Call) -> Me:
 async def login(call: Call, body: Login) -> Token:
     site = call.site
     user = await store.user_by_name(site.database.reader, body.name)
-    password_hash = user["password_hash"] if user else ""
-    keys = attempt_keys(call, body.name)
-    matches = await passwords.matches(site.attempts, keys, call.now, password_hash, body.password)
+    password_hash, user_id = (user["password_hash"], user["user_id"]) if user else ("", "")
+    keys = await attempt_keys(call, user_id, body.name)
+    try:
+        matches = await passwords.matches(site.attempts, keys, call.now, password_hash, body.password)
+    except errors.TooManyAttempts as error:
+        refuse(call, error, "auth.login", account=user_id)
     if user is None or not matches or user["state"] != "active":
-        await refuse(call, errors.CredentialsInvalid(), "auth.login", body.name[:_NAME_KEPT_MAX])
+        refuse(call, errors.CredentialsInvalid(), "auth.login", account=user_id)
     site.attempts.forget(keys[0])
-    caller = Caller("user", user["user_id"], body.name)
+    caller = Caller("user", user_id, body.name)
 
     async def use_case(tx: db.Tx) -> Token:
         # The password check takes time. In that time the password may have changed, or the user was disabled.
         present = await store.user(tx, caller.actor_id)
         if present is None or present["state"] != "active" or present["password_hash"] != password_hash:
             raise errors.CredentialsInvalid
+        await user_store.remember_network(tx, user_id, _network_digest(call, user_id), call.now)
         return await issue_token(tx, origin_of(call, caller), caller, site.settings.session_ttl_s)
 
     token = await site.database.write(use_case)
@@ -61,7 +66,8 @@ async def service_account_login(call: Call, body: ServiceAccountLogin) -> Token:
     key = await token_store.key_secret(call.site.database.reader, body.key_id, call.now)
     expected = key["secret_digest"] if key else ids.digest("")
     if not hmac.compare_digest(expected, ids.digest(body.client_secret)) or key is None:
-        await refuse(call, errors.CredentialsInvalid(), "auth.login", body.key_id[:_NAME_KEPT_MAX])
+        account = key["service_account_id"] if key else ""
+        refuse(call, errors.CredentialsInvalid(), "auth.login", account=account)
     return await call.site.database.write(lambda tx: _token_for_key(tx, call, body.key_id))
 
 
@@ -86,6 +92,8 @@ async def issue_token(
 
 end_tokens_of = token_store.end_tokens_of
 """Delete all tokens of an actor, so that its next call is refused."""
+end_all_sessions = token_store.end_all
+"""Delete the tokens of all actors. After a restore, tokens that were revoked since the backup would be valid again."""
 
 
 async def list_sessions(reader: db.Reader, call: Call[Path, PageQuery]) -> Page[Session]:
@@ -133,17 +141,29 @@ async def set_password(site: Site, origin: Origin, name: str, password: str, rol
     await site.database.write(lambda tx: _enable(tx, origin, name, password_hash, role))
 
 
-async def refuse(call: Call, error: errors.ApiError, action: str, target: str, **details: str) -> NoReturn:
-    """Write an audit row of the failed sign-in, then raise the error."""
-    await call.site.refusals.write(
-        lambda tx: record.audit(tx, call.origin, action, target, result="failure", details=details)
+def refuse(call: Call, error: errors.ApiError, action: str, *, account: str = "", reason: str = "") -> NoReturn:
+    """Count the failed sign-in for the audit trail, then raise the error."""
+    origin = call.origin
+    refusal = Refusal(
+        action, origin.route, origin.peer, origin.correlation_id, origin.now, error.code, account=account, reason=reason
     )
+    call.site.refusals.count(refusal)
     raise error
 
 
-def attempt_keys(call: Call, name: str) -> tuple[str, str]:
-    """Return the keys under which failed sign-ins are counted: the name and the address of the caller."""
-    return f"name:{name[:_NAME_KEPT_MAX]}", f"peer:{call.peer}"
+async def attempt_keys(call: Call, user_id: str, name: str) -> list[Key]:
+    """Return the keys under which failed sign-ins are counted. The first is of this name and network only.
+
+    Failures that others cause slow a sign-in down, except from a network where this user has signed in before."""
+    network = peers.network_of(call.peer)
+    own = Key(f"own:{network}:{name}", attempts.OWN)
+    if await user_store.is_known_network(call.site.database.reader, user_id, _network_digest(call, user_id)):
+        return [own]
+    return [own, Key(f"name:{name}", attempts.SHARED), Key(f"network:{network}", attempts.SHARED)]
+
+
+def _network_digest(call: Call, user_id: str) -> str:
+    return call.site.keys.request_digest(f"network\n{user_id}\n{peers.network_of(call.peer)}".encode())
 
 
 def origin_of(call: Call, caller: Caller) -> Origin:

@@ -39,6 +39,10 @@ async def user(reader: db.Reader, user_id: str) -> db.Row | None:
     return await reader.one(f"{_USER} WHERE user_id = $1", user_id)
 
 
+async def user_by_name_or_id(reader: db.Reader, name_or_id: str) -> db.Row | None:
+    return await user(reader, name_or_id) or await user_by_name(reader, name_or_id)
+
+
 async def user_by_subject(reader: db.Reader, issuer: str, subject: str) -> db.Row | None:
     return await reader.one(f"{_USER} WHERE issuer = $1 AND subject = $2 AND issuer <> ''", issuer, subject)
 
@@ -51,6 +55,17 @@ async def users_with_ids(reader: db.Reader, user_ids: Sequence[str]) -> list[Use
 async def accounts_with_ids(reader: db.Reader, account_ids: Sequence[str]) -> list[ServiceAccount]:
     where = f"service_account_id IN ({db.marks(len(account_ids))})"
     return await SERVICE_ACCOUNTS.find(reader, where, *account_ids)
+
+
+async def accounts_to_bind(reader: db.Reader) -> list[ServiceAccount]:
+    """Return the accounts of earlier releases that have not been bound to the apps that they operate."""
+    return await SERVICE_ACCOUNTS.find(
+        reader, "service_account_id IN (SELECT service_account_id FROM unbound_accounts)"
+    )
+
+
+async def forget_account_to_bind(tx: db.Tx, account_id: str) -> None:
+    await tx.run("DELETE FROM unbound_accounts WHERE service_account_id = $1", account_id)
 
 
 async def users_after(reader: db.Reader, after: str, limit: int) -> list[User]:

@@ -9,7 +9,7 @@ use cases never run concurrently and each sees the changes of all earlier ones.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from gpuaas_contract import errors
 
@@ -18,8 +18,16 @@ OnGroup = Callable[[int, float], None]
 """Called after each group with the number of its writers and the seconds that it took."""
 
 
+Reason = Literal["disk_full", "disk_failed", "read_only", ""]
+"""Why the store is unavailable, in public words; empty if that is unknown."""
+
+
 class Unavailable(Exception):
-    """The store does not answer, or cannot store more data."""
+    """The store does not answer, or cannot store more data. The message is for the log; `reason` may be shown."""
+
+    def __init__(self, message: str, reason: Reason = "") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class Duplicate(errors.Conflict):

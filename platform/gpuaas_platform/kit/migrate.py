@@ -71,15 +71,21 @@ class NewerDatabase(Exception):
 
 async def check_not_newer(sqlite_path: Path, database_url: str) -> None:
     """Raise `NewerDatabase` if the database has migrations that this release does not have. Changes nothing."""
+    await not_applied(sqlite_path, database_url)
+
+
+async def not_applied(sqlite_path: Path, database_url: str) -> list[int]:
+    """Return the migrations that the next start applies. Changes nothing; raises `NewerDatabase`."""
     applied = await _applied_postgres(database_url) if database_url else _applied_sqlite(sqlite_path)
     _check_known(applied)
+    return [number for number, _ in files("sqlite") if number not in applied]
 
 
 def migrate_sqlite(path: Path) -> None:
     with contextlib.closing(sqlite.connect(path)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(_LEDGER)
-        for statement in _missing("sqlite", {row["number"] for row in connection.execute(_APPLIED)}):
+        for statement in missing("sqlite", {row["number"] for row in connection.execute(_APPLIED)}):
             connection.execute(statement)
         connection.execute("COMMIT")
 
@@ -88,7 +94,7 @@ async def migrate_postgres(url: str) -> None:
     async with postgres.connected(url) as connection, connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock($1)", postgres.WRITER_LOCK)
         await connection.execute(_LEDGER)
-        for statement in _missing("postgres", {row["number"] for row in await connection.fetch(_APPLIED)}):
+        for statement in missing("postgres", {row["number"] for row in await connection.fetch(_APPLIED)}):
             await connection.execute(statement)
 
 
@@ -117,7 +123,17 @@ def statements_of(script: str) -> list[str]:
     return [statement for statement in statements if _COMMENT.sub("", statement).strip(" \n;")]
 
 
-def _missing(engine: str, applied: set[int]) -> Iterator[str]:
+def creation(engine: str, numbers: set[int]) -> Iterator[str]:
+    """Yield the statements that make an empty database with exactly these migrations. A restore needs the same schema
+    as the backup. Raise `NewerDatabase` if this release does not have all of them."""
+    _check_known(numbers)
+    yield _LEDGER
+    for number, statements in files(engine):
+        if number in numbers:
+            yield from statements
+
+
+def missing(engine: str, applied: set[int]) -> Iterator[str]:
     """Yield the statements of each migration that is not applied yet, then the statement that records it as applied."""
     _check_known(applied)
     for number, statements in files(engine):

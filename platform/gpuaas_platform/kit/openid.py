@@ -4,11 +4,9 @@ Libraries build the requests and check the ID token. This module only sends the 
 """
 
 import datetime
-import ipaddress
 import time
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 from authlib.common.security import generate_token
@@ -18,6 +16,8 @@ from authlib.oauth2.rfc7636 import create_s256_code_challenge
 from authlib.oidc.core import CodeIDToken
 from joserfc import jwk, jwt
 from joserfc.errors import JoseError
+
+from gpuaas_platform.kit import urls
 
 _METADATA_KEPT_S = 600.0
 _TIMEOUT_S = 10.0
@@ -121,7 +121,7 @@ class Provider:
         return dict(claims)
 
     async def _send(self, method: str, url: str, headers: dict[str, str] = _ACCEPT, body: str = "") -> Fields:
-        trust_env = not _on_loopback(url)
+        trust_env = not urls.on_loopback(url)
         try:
             async with httpx.AsyncClient(timeout=_TIMEOUT_S, verify=self._tls, trust_env=trust_env) as client:
                 response = await client.request(method, url, headers=headers, content=body.encode())
@@ -137,14 +137,5 @@ class Provider:
 
 
 def _check_transport(url: str) -> None:
-    scheme = urlsplit(url).scheme
-    if scheme != "https" and not (scheme == "http" and _on_loopback(url)):
+    if not urls.is_protected(url):
         raise Unreachable(f"{url!r} is not an https URL; plain http is for loopback only")
-
-
-def _on_loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -41,10 +41,17 @@ _GONE = (
     asyncpg.PostgresConnectionError,
     asyncpg.exceptions.OperatorInterventionError,
     asyncpg.exceptions.InsufficientResourcesError,
+    asyncpg.exceptions.PostgresSystemError,
+    asyncpg.exceptions.ReadOnlySQLTransactionError,
     asyncpg.InterfaceError,
     OSError,
 )
-"""Errors that mean: the database server is unreachable, is out of resources or shuts down."""
+"""Errors that mean: the database server is unreachable, is out of resources, cannot write or shuts down."""
+_REASONS: tuple[tuple[type[Exception], db.Reason], ...] = (
+    (asyncpg.exceptions.DiskFullError, "disk_full"),
+    (asyncpg.exceptions.PostgresSystemError, "disk_failed"),
+    (asyncpg.exceptions.ReadOnlySQLTransactionError, "read_only"),
+)
 
 
 def shown(url: str) -> str:
@@ -97,7 +104,7 @@ class PostgresDatabase(groups.GroupCommit):
                     await _run_job(connection, job)
                 await self._wakes.send(connection, db.topics_of(jobs))
         except _FAILED as error:
-            raise db.Unavailable(str(error)) from error
+            raise _unavailable(error) from error
 
 
 class PostgresReader:
@@ -108,17 +115,17 @@ class PostgresReader:
         try:
             return await self._source.fetchrow(sql, *values)
         except _GONE as error:
-            raise db.Unavailable(str(error)) from error
+            raise _unavailable(error) from error
 
     async def all(self, sql: str, *values: object) -> Sequence[db.Row]:
         try:
             return await self._source.fetch(sql, *values)
         except _GONE as error:
-            raise db.Unavailable(str(error)) from error
+            raise _unavailable(error) from error
 
 
 class PostgresTx(PostgresReader):
-    def __init__(self, connection: _Borrowed, topics: list[str]) -> None:
+    def __init__(self, connection: "Connection | _Borrowed", topics: list[str]) -> None:
         super().__init__(connection)
         self._topics = topics
 
@@ -127,10 +134,16 @@ class PostgresTx(PostgresReader):
             status = await self._source.execute(sql, *values)
         except asyncpg.UniqueViolationError as error:
             raise db.Duplicate(str(error)) from error
+        except _GONE as error:
+            raise _unavailable(error) from error
         return int(status.rsplit(" ", 1)[-1]) if status[-1].isdigit() else 0
 
     def wake(self, topic: str) -> None:
         self._topics.append(topic)
+
+
+def _unavailable(error: Exception) -> db.Unavailable:
+    return db.Unavailable(str(error), next((reason for kind, reason in _REASONS if isinstance(error, kind)), ""))
 
 
 class _NotKept(Exception):

@@ -66,12 +66,39 @@ class Settings:
     """Time in which a new agent must send a heartbeat; otherwise the old agent stays."""
     agent_upgrade_ttl_s: int = 600
     """An agent upgrade that has no result after this time expires."""
+    agent_release_keys: tuple[str, ...] = ()
+    """Public keys in PEM form. A release of the agent is registered only if one of them signed it; none: no release is.
+    Nodes verify releases with their own keys, which operators pin on them."""
+    agent_release_approvals: int = 1
+    """How many other people must approve a release before it can be installed: 0 or 1."""
+    node_reuse: bool = True
+    """Whether a project may get a node again that it used before, although the node was not sanitised since."""
+    sanitise_url: str = ""
+    """URL of the provisioner that reinstalls nodes between projects; empty: operators do it and declare it."""
+    sanitise_token_file: Path | None = None
+    """File with the bearer token for the provisioner. It is read for each call."""
+    sanitise_ca_file: Path | None = None
+    """File with the authority of the provisioner's TLS certificate; None: the authorities that the system trusts."""
+    sanitise_after_s: int = 600
+    """How long a released node waits for its last project before the provisioner reinstalls it."""
+    sanitise_timeout_s: int = 3600
+    """A node that is not reinstalled and enrolled again after this time is quarantined."""
+    sanitise_poll_s: float = 5.0
+    """How often the provisioner is asked for the state of its attempts."""
     controllers_kept_s: int = 7 * 86400
     """How long a controller that no longer responds is listed."""
     idempotency_kept_s: int = 48 * 3600
     """How long the answer to a mutation is kept for repeats with the same idempotency key."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Networks of reverse proxies. Only they can state the address of a caller, which is used for limits, audit rows
+    and SSH certificates."""
+    forwarded_header: str = "x-forwarded-for"
+    """Header in which the trusted proxies state it: `x-forwarded-for` or `forwarded`. The other one is ignored."""
+    metrics_open: bool = False
+    """If true, anyone can read /metrics; else only this machine, and callers with `record.platform_event.read`."""
     rate_limit_per_s: float = 200.0
-    """Average requests per second that a caller may send, per process; 0: no limit. A long poll counts once."""
+    """Average requests per second to the API that a caller may send to one process; 0: no limit. A caller is a user or
+    a service account; without a valid token, an IPv4 address or an IPv6 /64. A long poll counts once."""
     rate_limit_burst: int = 400
     """Requests that a caller may send at once after a pause."""
     node_rate_limit_per_s: float = 50.0
@@ -79,6 +106,11 @@ class Settings:
     node_rate_limit_burst: int = 100
     artifact_bytes_max: int = 2 * 1024**3
     """Size limit of an artifact, uploaded or fetched."""
+    artifact_quota_bytes: int = 20 * 1024**3
+    """Largest size of all artifacts of one organisation, also without any policy; 0: no limit."""
+    disk_reserve_bytes: int | None = None
+    """Free space in the file system of `data_dir` that uploads and fetches of artifacts must leave; None: 1 GiB, or 5 %
+    of the file system if that is less."""
     artifact_fetch_s_max: float = 600.0
     """A source that has not sent the whole artifact after this time counts as unreachable."""
     artifact_internal_hosts: tuple[str, ...] = ()
@@ -99,6 +131,8 @@ class Settings:
     """How often the platform checks again whether the caller of an open stream may still see it."""
     audit_head_interval_s: float = 60.0
     """How often changed audit chains get a new signed head. Rows after the last head are not protected by one yet."""
+    ready_interval_s: float = 1.0
+    """`/readyz` writes to the store at most this often; probes in between get the last result."""
     sweep_interval_s: float = 1.0
     """How often each loop checks deadlines, even if it is not woken."""
 
@@ -106,6 +140,11 @@ class Settings:
     def sqlite_path(self) -> Path:
         """Path of the embedded database."""
         return self.data_dir / "gpuaas.sqlite"
+
+    @property
+    def unfinished_restore_path(self) -> Path:
+        """Path of the file that exists while a restore writes into `data_dir`. No server starts beside it."""
+        return self.data_dir / "restore-unfinished"
 
     @property
     def node_lost_after_s(self) -> float:

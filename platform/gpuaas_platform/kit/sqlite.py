@@ -23,6 +23,11 @@ _BUSY_MS_MAX = 30_000
 _first_row: Callable[[sqlite3.Cursor], db.Row | None] = sqlite3.Cursor.fetchone
 _rowcount: Callable[[sqlite3.Cursor], int] = operator.attrgetter("rowcount")
 _DUPLICATE = (sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY)
+_REASONS: dict[int, db.Reason] = {
+    sqlite3.SQLITE_FULL: "disk_full",
+    sqlite3.SQLITE_IOERR: "disk_failed",
+    sqlite3.SQLITE_READONLY: "read_only",
+}
 
 
 class SqliteDatabase(groups.GroupCommit):
@@ -60,7 +65,7 @@ class SqliteDatabase(groups.GroupCommit):
         except sqlite3.Error as error:
             with contextlib.suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
-            raise db.Unavailable(str(error)) from error
+            raise _unavailable(error) from error
 
     async def _begin(self) -> None:
         connection = self._write_connection
@@ -94,7 +99,7 @@ class SqliteReader:
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_ERROR:
                 raise
-            raise db.Unavailable(str(error)) from error
+            raise _unavailable(error) from error
 
 
 class SqliteTx(SqliteReader):
@@ -122,6 +127,8 @@ def connect(path: Path) -> sqlite3.Connection:
     # Foreign keys are not used: parents are not deleted before their children but get an end state, each write checks
     # its parent in the same transaction, and SQLite can add a constraint only by copying the table.
     connection.execute("PRAGMA synchronous=FULL")
+    # By default the journal of a savepoint is a temporary file, which a process without free descriptors cannot open.
+    connection.execute("PRAGMA temp_store=MEMORY")
     return connection
 
 
@@ -169,6 +176,10 @@ def _use_wal(connection: sqlite3.Connection) -> None:
         connection.execute("ROLLBACK")
 
 
+def _unavailable(error: sqlite3.Error) -> db.Unavailable:
+    return db.Unavailable(str(error), _REASONS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, ""))
+
+
 def _is_busy(error: sqlite3.OperationalError) -> bool:
     return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
 
@@ -179,8 +190,8 @@ def _run_job(connection: sqlite3.Connection, job: db.Job) -> None:
         job.result = _run_to_end(job.use_case(SqliteTx(connection, job.topics)))
     except Exception as error:  # noqa: BLE001 - a writer gets its own error; the group continues
         job.error = error
-    if not connection.in_transaction:
-        raise db.Unavailable(str(job.error))  # a full disk rolls back the transaction and with it the whole group
+    if not connection.in_transaction:  # a full disk rolls back the transaction and with it the whole group
+        raise job.error if isinstance(job.error, db.Unavailable) else db.Unavailable(str(job.error))
     if job.error is not None or not job.keep:
         connection.execute("ROLLBACK TO job")
     connection.execute("RELEASE job")

@@ -234,6 +234,7 @@ CREATE TABLE enrolment_tokens (
     expires_at BIGINT NOT NULL,  -- microseconds since 1970
     used_by    TEXT NOT NULL,
     node_id    TEXT NOT NULL,
+    attempt_id TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (digest)
 );
 CREATE INDEX enrolment_tokens_by_end ON enrolment_tokens (expires_at);
@@ -374,10 +375,11 @@ CREATE TABLE node_hearing (
     PRIMARY KEY (place)
 );
 
--- The public key of a node. Written by: nodes.
+-- The public key of a node; the last one if it has ended. Written by: nodes.
 CREATE TABLE node_keys (
     node_id        TEXT NOT NULL,
     public_key_pem TEXT NOT NULL,
+    is_ended       INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (node_id)
 );
 
@@ -417,23 +419,28 @@ CREATE INDEX node_tasks_queued ON node_tasks (node_id, expires_at, subject_id) W
 
 -- A machine that enrolled. Written by: nodes.
 CREATE TABLE nodes (
-    node_id       TEXT NOT NULL,
-    name          TEXT NOT NULL,
-    status        TEXT NOT NULL,
-    admin_state   TEXT NOT NULL,
-    region        TEXT NOT NULL,
-    sku           TEXT NOT NULL,
-    last_seen_at  BIGINT NOT NULL,  -- microseconds since 1970
-    document      TEXT NOT NULL,  -- the resource as JSON; the other columns are copies of its fields
-    allocation_id TEXT NOT NULL DEFAULT '',
-    gpus          INTEGER NOT NULL DEFAULT 0,
-    cpus          INTEGER NOT NULL DEFAULT 0,
-    memory_mb     BIGINT NOT NULL DEFAULT 0,
+    node_id            TEXT NOT NULL,
+    name               TEXT NOT NULL,
+    status             TEXT NOT NULL,
+    admin_state        TEXT NOT NULL,
+    region             TEXT NOT NULL,
+    sku                TEXT NOT NULL,
+    last_seen_at       BIGINT NOT NULL,  -- microseconds since 1970
+    document           TEXT NOT NULL,  -- the resource as JSON; the other columns are copies of its fields
+    allocation_id      TEXT NOT NULL DEFAULT '',
+    gpus               INTEGER NOT NULL DEFAULT 0,
+    cpus               INTEGER NOT NULL DEFAULT 0,
+    memory_mb          BIGINT NOT NULL DEFAULT 0,
+    tenancy            TEXT NOT NULL DEFAULT 'clean',
+    used_by_project_id TEXT NOT NULL DEFAULT '',
+    released_at        BIGINT NOT NULL DEFAULT 0,  -- microseconds since 1970
     PRIMARY KEY (node_id)
 );
 CREATE UNIQUE INDEX nodes_by_name ON nodes (name) WHERE admin_state <> 'retired';
 CREATE INDEX nodes_by_silence ON nodes (last_seen_at) WHERE status = 'ready' AND admin_state <> 'retired';
-CREATE INDEX nodes_free ON nodes (region, sku, gpus, cpus, memory_mb, name) WHERE admin_state = 'active' AND status = 'ready' AND allocation_id = '';
+CREATE INDEX nodes_free ON nodes (region, sku, gpus, cpus, memory_mb, tenancy DESC, name, used_by_project_id) WHERE admin_state = 'active' AND status = 'ready' AND allocation_id = '';
+CREATE INDEX nodes_sanitising ON nodes (node_id) WHERE tenancy = 'sanitising';
+CREATE INDEX nodes_to_sanitise ON nodes (released_at) WHERE tenancy = 'used' AND allocation_id = '';
 
 -- A sign-in through an identity provider that is in progress. Written by: identity.
 CREATE TABLE oidc_sign_ins (
@@ -530,6 +537,15 @@ CREATE TABLE projects (
 );
 CREATE INDEX projects_by_name ON projects (name);
 
+-- A restore of this platform from a backup, and the event cursors that it made invalid. Written by: record.
+CREATE TABLE restores (
+    restored_at BIGINT NOT NULL,  -- microseconds since 1970
+    cut_at      BIGINT NOT NULL,  -- microseconds since 1970
+    lost_after  BIGINT NOT NULL,
+    lost_to     BIGINT NOT NULL,
+    PRIMARY KEY (restored_at)
+);
+
 -- A version of an instance's secret; its value is in custody. Written by: access.
 CREATE TABLE runtime_secrets (
     secret_id   TEXT NOT NULL,
@@ -610,6 +626,13 @@ CREATE TABLE ssh_keys (
 );
 CREATE UNIQUE INDEX ssh_keys_of_person ON ssh_keys (user_id, fingerprint);
 
+-- When `/readyz` last wrote to the store. One row. Written by: kit.
+CREATE TABLE store_probe (
+    probe      INTEGER NOT NULL,
+    written_at BIGINT NOT NULL,  -- microseconds since 1970
+    PRIMARY KEY (probe)
+);
+
 -- An access token; only its digest is stored. Written by: identity.
 CREATE TABLE tokens (
     digest     TEXT NOT NULL,
@@ -634,6 +657,12 @@ CREATE TABLE trust_keys (
     PRIMARY KEY (trust_key_ref)
 );
 CREATE INDEX trust_keys_by_scope ON trust_keys (scope, trust_key_ref);
+
+-- A service account of an earlier release whose apps are not set yet. Empty after the first start. Written by: identity.
+CREATE TABLE unbound_accounts (
+    service_account_id TEXT NOT NULL,
+    PRIMARY KEY (service_account_id)
+);
 
 -- The usage of a meter of an instance in one day. Written by: usage.
 CREATE TABLE usage_days (
@@ -666,6 +695,14 @@ CREATE INDEX usage_records_by_instance ON usage_records (project_id, instance_id
 CREATE INDEX usage_records_by_instance_meter ON usage_records (project_id, instance_id, meter, started_at, usage_id);
 CREATE INDEX usage_records_by_meter ON usage_records (project_id, meter, started_at, usage_id);
 CREATE INDEX usage_records_by_project ON usage_records (project_id, started_at, usage_id);
+
+-- A network from which a person has signed in with a password. Written by: identity.
+CREATE TABLE user_networks (
+    user_id        TEXT NOT NULL,
+    network_digest TEXT NOT NULL,
+    seen_at        BIGINT NOT NULL,  -- microseconds since 1970
+    PRIMARY KEY (user_id, network_digest)
+);
 
 -- A person. Written by: identity.
 CREATE TABLE users (

@@ -2,7 +2,9 @@
 
 import base64
 import datetime
+from typing import Any
 
+import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
@@ -14,7 +16,10 @@ from gpuaas_platform.call import Call, Caller
 from gpuaas_platform.identity import service as identity
 from gpuaas_platform.kit import clock, db, ids
 from gpuaas_platform.nodes import rules, service, store
+from gpuaas_platform.nodes.sanitise import rules as sanitise_rules
 
+end_tokens = store.end_tokens
+"""Delete all enrolment tokens: after a restore, a token that was used since the backup would work again."""
 _LOGIN_SKEW_S = 300
 _FIRST_SKU, _FIRST_REGION = "standard", "local"
 
@@ -43,11 +48,15 @@ async def enrol(tx: db.Tx, call: Call, body: node.Enrol) -> node.Enrolled:
         return node.Enrolled(node_id=token["node_id"])
     _public_key(body.public_key_pem)
     known = await service.by_name(tx, body.name)
-    enrolled = _enrolled_node(call, body, token, known)
+    has_new_key = known is None or await store.last_key(tx, known.node_id) != body.public_key_pem
+    sanitise_rules.check_enrolment(known, token["attempt_id"], has_new_key=has_new_key)
+    enrolled = _enrolled_node(call, body, token, known, has_new_key=has_new_key)
     await service.admit(tx, call, known, enrolled)
     await store.set_key(tx, enrolled.node_id, body.public_key_pem)
     await identity.end_tokens_of(tx, enrolled.node_id)
     await store.use_token(tx, digest, body.public_key_pem, enrolled.node_id)
+    if enrolled.sanitising is not None:
+        tx.wake(service.SANITISE)
     return node.Enrolled(node_id=enrolled.node_id)
 
 
@@ -67,30 +76,40 @@ async def login(tx: db.Tx, call: Call, body: node.NodeLogin) -> node.NodeToken:
 
 
 async def withdraw(tx: db.Tx, node_id: str) -> None:
-    """Delete the node's key and tokens, so that its next call is refused."""
-    await store.delete_key(tx, node_id)
+    """End the node's key and tokens, so that its next call is refused."""
+    await store.end_key(tx, node_id)
     await identity.end_tokens_of(tx, node_id)
 
 
-def _enrolled_node(call: Call, body: node.Enrol, token: db.Row, known: Node | None) -> Node:
-    return Node(
-        node_id=known.node_id if known else ids.new("node"),
-        name=body.name,
-        region=token["region"] or (known.region if known else _FIRST_REGION),
-        sku=token["sku"] or (known.sku if known else _FIRST_SKU),
-        status="ready",
-        admin_state=known.admin_state if known else "active",
-        admin_reason=known.admin_reason if known else "",
-        address=rules.address(call.peer, body.facts.addresses, ""),
-        ssh_host_public_key=body.ssh_host_public_key,
-        facts=body.facts,
-        gpus_by_type=rules.gpus_by_type(body.facts),
-        agent_version="",
-        boot_id="",
-        enrolled_at=call.now,
-        last_seen_at=call.now,
-        allocation_id=known.allocation_id if known else None,
-        revision=known.revision + 1 if known else 1,
+def _enrolled_node(call: Call, body: node.Enrol, token: db.Row, known: Node | None, *, has_new_key: bool) -> Node:
+    fields: dict[str, Any] = {
+        "status": "ready",
+        "address": rules.address(call.peer, body.facts.addresses, ""),
+        "ssh_host_public_key": body.ssh_host_public_key,
+        "facts": body.facts,
+        "gpus_by_type": rules.gpus_by_type(body.facts),
+        "agent_version": "",
+        "agent_sha256": "",
+        "boot_id": "",
+        "last_seen_at": call.now,
+    }
+    if known is None:
+        return Node(
+            node_id=ids.new("node"),
+            name=body.name,
+            region=token["region"] or _FIRST_REGION,
+            sku=token["sku"] or _FIRST_SKU,
+            enrolled_at=call.now,
+            allocation_id=None,
+            **fields,
+        )
+    return msgspec.structs.replace(
+        sanitise_rules.enrolled(known),
+        region=token["region"] or known.region,
+        sku=token["sku"] or known.sku,
+        enrolled_at=call.now if has_new_key else known.enrolled_at,
+        revision=known.revision + 1,
+        **fields,
     )
 
 

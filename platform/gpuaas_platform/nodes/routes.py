@@ -4,6 +4,7 @@ from gpuaas_contract import agents, capacity, node
 
 from gpuaas_platform.call import Routes
 from gpuaas_platform.nodes import enrolment, presence, releases, service
+from gpuaas_platform.nodes.sanitise import service as sanitise
 from gpuaas_platform.nodes.tasks import service as tasks
 
 routes = Routes()
@@ -13,7 +14,10 @@ routes.read(capacity.NODE_GET, service.get)
 routes.write(capacity.NODE_SET, service.classify)
 routes.write(capacity.NODE_CORDON, service.cordon)
 routes.write(capacity.NODE_UNCORDON, service.uncordon)
+routes.write(capacity.NODE_SANITISE, sanitise.sanitise)
+routes.write(capacity.NODE_MARK_SANITISED, sanitise.mark_sanitised)
 routes.write(agents.AGENT_RELEASE_REGISTER, releases.register)
+routes.write(agents.AGENT_RELEASE_APPROVE, releases.approve)
 routes.read(agents.AGENT_RELEASE_LIST, releases.list_releases)
 routes.write(agents.NODE_UPGRADE_AGENT, releases.upgrade)
 routes.write(agents.NODE_INSPECT, tasks.inspect)

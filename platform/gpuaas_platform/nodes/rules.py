@@ -1,11 +1,13 @@
-"""Pure: what an operator may do with a node, and what a heartbeat changes."""
+"""Pure: what an operator may do with a node or an agent release, and what a heartbeat changes."""
 
+import datetime
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 from gpuaas_contract import errors, lifecycles
+from gpuaas_contract.agents import AgentRelease
 from gpuaas_contract.capacity import Facts, Node, SetNode
 from gpuaas_contract.lifecycles import NodeAdminState
 from gpuaas_contract.node import NodeStatusReport
@@ -30,6 +32,9 @@ class NodeSummary(NamedTuple):
     admin_state: str
     status: str
     is_allocated: bool
+    tenancy: str = "clean"
+    is_open: bool = True
+    """Whether its tenancy admits the project that asks."""
 
 
 def move(node: Node, admin_state: NodeAdminState, reason: str) -> Node:
@@ -47,6 +52,29 @@ def classified(node: Node, wanted: SetNode) -> Node:
     if (node.sku, node.region) == (wanted.sku, wanted.region):
         return node
     return msgspec.structs.replace(node, sku=wanted.sku, region=wanted.region, revision=node.revision + 1)
+
+
+def approved(release: AgentRelease, approver: str, now: datetime.datetime, *, approvals: int) -> AgentRelease:
+    """Return the approved release. With `approvals` 1, the registrar cannot be the approver."""
+    if _is_approved(release, approvals):
+        return release
+    if approvals and approver == release.registered_by:
+        fix = "Ask another person with capacity.agent.release to approve it."
+        raise errors.PermissionDenied("You registered this release, so another person must approve it.", fix=fix)
+    lifecycles.check_move("the release", lifecycles.AGENT_RELEASE, release.status, "approved")
+    return msgspec.structs.replace(release, status="approved", approved_by=approver, approved_at=now)
+
+
+def check_approved(release: AgentRelease, approvals: int) -> None:
+    if not _is_approved(release, approvals):
+        message = f"Release {release.version} was registered by {release.registered_by}; no second person approved it."
+        fix = f"Another person checks it and runs: gpuaas agent approve {release.version} --reason REASON"
+        raise errors.AgentReleaseUnapproved(message, details={"sha256": release.sha256}, fix=fix)
+
+
+def _is_approved(release: AgentRelease, approvals: int) -> bool:
+    # The registrar's own approval counts only while the policy asks for no second person.
+    return release.status == "approved" and (approvals == 0 or release.approved_by != release.registered_by)
 
 
 def reported(node: Node, report: NodeStatusReport, address: str) -> Node:

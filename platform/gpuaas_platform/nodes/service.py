@@ -1,8 +1,9 @@
 """Manage nodes for operators: list, classify, cordon, uncordon. Heartbeats are in `presence`, tasks in `tasks`."""
 
-import msgspec
+import datetime
+
 from gpuaas_contract import errors, lifecycles
-from gpuaas_contract.capacity import ChangeNode, Node, NodeQuery, SetNode
+from gpuaas_contract.capacity import Allocation, ChangeNode, Node, NodeQuery, SetNode
 from gpuaas_contract.event_types import NodeChanged
 from gpuaas_contract.lifecycles import NodeAdminState
 from gpuaas_contract.paths import NodePath, Path
@@ -12,11 +13,14 @@ from gpuaas_platform.kit import db, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.nodes import rules, store
 from gpuaas_platform.nodes.facts import NodeMoved, NodeReinstalled
+from gpuaas_platform.nodes.sanitise import rules as sanitise_rules
 from gpuaas_platform.record import service as record
 
 by_id, by_name = store.NODES.get, store.by_name
-free, smallest_free, summaries = store.free, store.smallest_free, store.summaries
+free, smallest_free, summaries, enrolled_ids = store.free, store.smallest_free, store.summaries, store.enrolled_ids
 """Reads of nodes that higher domains use."""
+SANITISE = "sanitise"
+"""Topic that wakes the loop that sanitises nodes."""
 
 
 async def list_nodes(reader: db.Reader, call: Call[Path, NodeQuery]) -> EncodedPage[Node]:
@@ -36,7 +40,7 @@ async def get(reader: db.Reader, call: Call[NodePath]) -> Node:
 async def classify(tx: db.Tx, call: Call[NodePath], body: SetNode) -> Node:
     before = await get(tx, call)
     call.details["reason"] = body.reason
-    return await _save(tx, call.origin, before, rules.classified(before, body), body.reason)
+    return await save(tx, call.origin, before, rules.classified(before, body), body.reason)
 
 
 async def cordon(tx: db.Tx, call: Call[NodePath], body: ChangeNode) -> Node:
@@ -54,7 +58,18 @@ async def change_admin_state(tx: db.Tx, call: Call[NodePath], body: ChangeNode, 
 
 async def set_admin_state(tx: db.Tx, origin: Origin, node: Node, admin_state: NodeAdminState, reason: str) -> Node:
     """Set the admin state. Operators do this, and the platform itself: it cordons a node that could not be cleaned."""
-    return await _save(tx, origin, node, rules.move(node, admin_state, reason), reason)
+    return await save(tx, origin, node, rules.move(node, admin_state, reason), reason)
+
+
+async def cordon_unallocated(tx: db.Tx, origin: Origin, reason: str) -> int:
+    """Cordon the nodes that belong to no allocation, and have each sanitised before a project gets it.
+
+    This is for a restore: since the backup, another project may have used them. Return how many there are."""
+    unallocated = await store.unallocated(tx)
+    for node in unallocated:
+        after = rules.move(node, "cordoned", reason) if node.admin_state == "active" else node
+        await save(tx, origin, node, sanitise_rules.used_by_unknown(after), reason)
+    return len(unallocated)
 
 
 async def admit(tx: db.Tx, call: Call, known: Node | None, enrolled: Node) -> None:
@@ -75,16 +90,17 @@ async def react_to_move(tx: db.Tx, call: Call, before: Node, after: Node) -> Non
         await call.site.reactions.react(tx, NodeMoved(call.origin, after))
 
 
-async def assign(tx: db.Tx, node: Node, allocation_id: str) -> None:
-    """Record that the node belongs to the allocation."""
-    await store.NODES.save(tx, msgspec.structs.replace(node, allocation_id=allocation_id))
+async def assign(tx: db.Tx, node: Node, allocation: Allocation) -> None:
+    """Record that the node belongs to the allocation, and that the allocation's project uses it."""
+    await store.NODES.save(tx, sanitise_rules.assigned(node, allocation.allocation_id, allocation.project_id))
 
 
-async def unassign(tx: db.Tx, node_id: str, allocation_id: str) -> None:
-    """Make the node free, unless it belongs to another allocation by now."""
+async def unassign(tx: db.Tx, node_id: str, allocation_id: str, now: datetime.datetime) -> None:
+    """Make the node free for the same project, unless it belongs to another allocation by now."""
     node = await store.NODES.get(tx, node_id)
     if node is not None and node.allocation_id == allocation_id:
-        await store.NODES.save(tx, msgspec.structs.replace(node, allocation_id=None))
+        await store.NODES.save(tx, sanitise_rules.released(node, now))
+        tx.wake(SANITISE)
 
 
 async def announce(tx: db.Tx, origin: Origin, changed: Node, reason: str) -> None:
@@ -93,8 +109,10 @@ async def announce(tx: db.Tx, origin: Origin, changed: Node, reason: str) -> Non
     await record.emit(tx, origin, "capacity.node.changed", payload, PLATFORM)
 
 
-async def _save(tx: db.Tx, origin: Origin, before: Node, after: Node, reason: str) -> Node:
+async def save(tx: db.Tx, origin: Origin, before: Node, after: Node, reason: str) -> Node:
+    """Save the node and emit an event with the reason, if it changed."""
     lifecycles.check_move(before.name, lifecycles.NODE_ADMIN, before.admin_state, after.admin_state)
+    lifecycles.check_move(before.name, lifecycles.NODE_TENANCY, before.tenancy, after.tenancy)
     if after != before:
         await store.NODES.save(tx, after)
         await announce(tx, origin, after, reason)

@@ -30,6 +30,11 @@ async def set_authority(tx: db.Tx, made: Authority) -> None:
     await tx.run(sql, made.public_key, made.secret_id)
 
 
+async def remove_authority(tx: db.Tx) -> None:
+    """Remove the authority, so that the next start of a server creates another one."""
+    await tx.run("DELETE FROM ssh_authority")
+
+
 async def public_keys(reader: db.Reader, site: Site) -> list[str]:
     """Return the public keys that machines must trust; empty before there is an authority.
 

@@ -21,13 +21,18 @@ NODES = Table(
     sku=lambda node: node.sku,
     last_seen_at=lambda node: clock.micros(node.last_seen_at),
     allocation_id=lambda node: node.allocation_id or "",
+    tenancy=lambda node: node.tenancy,
+    used_by_project_id=lambda node: node.used_by_project_id,
+    released_at=lambda node: clock.micros(node.released_at or clock.EPOCH),
     gpus=lambda node: len(node.facts.gpus),
     cpus=lambda node: node.facts.cpus,
     memory_mb=lambda node: node.facts.memory_mb,
 )
 AGENT_RELEASES = Table("agent_releases", AgentRelease, "sha256")
-_LISTED_BY = ("status", "admin_state", "name", "region", "sku")
+_LISTED_BY = ("status", "admin_state", "tenancy", "name", "region", "sku")
 _FREE = "admin_state = 'active' AND status = 'ready' AND allocation_id = ''"
+_OPEN = "(tenancy = 'clean' OR (tenancy = 'used' AND used_by_project_id <> '' AND used_by_project_id = ${at}))"
+"""Whether a project may get a node. `at` is the number of the project's placeholder."""
 _SILENT = "status = 'ready' AND admin_state <> 'retired' AND last_seen_at < $1"
 
 
@@ -43,25 +48,44 @@ async def by_name(reader: db.Reader, name: str) -> Node | None:
     return nodes[0] if nodes else None
 
 
-async def free(reader: db.Reader, *, region: str, sku: str, name: str) -> list[FreeNodes]:
-    """Count the nodes that can be allocated, by region and SKU. An empty filter matches all."""
+async def free(reader: db.Reader, reuser: str, *, region: str, sku: str, name: str) -> list[FreeNodes]:
+    """Count the nodes that can be allocated, by region and SKU. An empty filter matches all.
+
+    `reuser` is the project that gets nodes again which it used before; empty: only clean nodes count."""
     where, values = db.equal({"region": region, "sku": sku, "name": name})
-    sql = f"SELECT region, sku, COUNT(*) FROM nodes WHERE {_FREE} AND {where} GROUP BY region, sku"  # noqa: S608
-    return [FreeNodes(row[0], row[1], int(row[2])) for row in await reader.all(sql, *values)]
+    is_open = _OPEN.format(at=len(values) + 1)
+    sql = f"SELECT region, sku, COUNT(*) FROM nodes WHERE {_FREE} AND {where} AND {is_open} GROUP BY region, sku"  # noqa: S608
+    return [FreeNodes(row[0], row[1], int(row[2])) for row in await reader.all(sql, *values, reuser)]
 
 
-async def smallest_free(reader: db.Reader, region: str, skus: Sequence[str], *, name: str, limit: int) -> list[Node]:
-    """Return nodes of these SKUs that can be allocated in the region, smallest first."""
-    where = f"{_FREE} AND region = $1 AND ($2 = '' OR name = $2) AND sku IN ({db.marks(len(skus), 4)})"
-    order = f"{where} ORDER BY gpus, cpus, memory_mb, name LIMIT $3"
-    return await NODES.find(reader, order, region, name, limit, *skus)
+async def smallest_free(
+    reader: db.Reader, reuser: str, region: str, skus: Sequence[str], *, name: str, limit: int
+) -> list[Node]:
+    """Return nodes of these SKUs that can be allocated in the region: smallest first, then those of the reuser."""
+    where = f"{_FREE} AND region = $1 AND ($2 = '' OR name = $2) AND sku IN ({db.marks(len(skus), 5)})"
+    order = f"{where} AND {_OPEN.format(at=4)} ORDER BY gpus, cpus, memory_mb, tenancy DESC, name LIMIT $3"
+    return await NODES.find(reader, order, region, name, limit, reuser, *skus)
 
 
-async def summaries(reader: db.Reader) -> list[NodeSummary]:
+async def summaries(reader: db.Reader, reuser: str) -> list[NodeSummary]:
     """Return a summary of each node that is not retired, ordered by name."""
-    sql = """SELECT name, region, sku, admin_state, status, allocation_id FROM nodes
-             WHERE admin_state <> 'retired' ORDER BY name"""
-    return [NodeSummary(row[0], row[1], row[2], row[3], row[4], bool(row[5])) for row in await reader.all(sql)]
+    sql = f"""SELECT name, region, sku, admin_state, status, allocation_id <> '' AS is_allocated, tenancy,
+                     {_OPEN.format(at=1)} AS is_open
+              FROM nodes WHERE admin_state <> 'retired' ORDER BY name"""  # noqa: S608
+    return [
+        NodeSummary(row[0], row[1], row[2], row[3], row[4], bool(row[5]), row[6], bool(row[7]))
+        for row in await reader.all(sql, reuser)
+    ]
+
+
+async def unallocated(reader: db.Reader) -> list[Node]:
+    """Return the nodes that belong to no allocation, whether they respond or not."""
+    return await NODES.find(reader, "admin_state <> 'retired' AND allocation_id = '' ORDER BY node_id")
+
+
+async def enrolled_ids(reader: db.Reader) -> list[str]:
+    """Return the ids of all nodes that are not retired."""
+    return await NODES.keys(reader, "admin_state <> 'retired' ORDER BY node_id")
 
 
 async def is_any_silent(reader: db.Reader, silent_since: int) -> bool:
@@ -89,14 +113,18 @@ async def set_presence(tx: db.Tx, since: int, noted_at: int) -> None:
     await tx.run(sql, since, noted_at)
 
 
-async def add_token(tx: db.Tx, digest: str, name: str, sku: str, region: str, expires_at: int) -> None:
-    sql = """INSERT INTO enrolment_tokens (digest, name, sku, region, expires_at, used_by, node_id)
-             VALUES ($1, $2, $3, $4, $5, '', '')"""
-    await tx.run(sql, digest, name, sku, region, expires_at)
+async def add_token(
+    tx: db.Tx, digest: str, name: str, sku: str, region: str, expires_at: int, *, attempt_id: str = ""
+) -> None:
+    """Store a token. `attempt_id` is the attempt to sanitise the node that the token was made for."""
+    sql = """INSERT INTO enrolment_tokens (digest, name, sku, region, expires_at, used_by, node_id, attempt_id)
+             VALUES ($1, $2, $3, $4, $5, '', '', $6)"""
+    await tx.run(sql, digest, name, sku, region, expires_at, attempt_id)
 
 
 async def enrolment_token(reader: db.Reader, digest: str) -> db.Row | None:
-    sql = "SELECT name, sku, region, expires_at, used_by, node_id FROM enrolment_tokens WHERE digest = $1"
+    sql = """SELECT name, sku, region, expires_at, used_by, node_id, attempt_id FROM enrolment_tokens
+             WHERE digest = $1"""
     return await reader.one(sql, digest)
 
 
@@ -107,18 +135,24 @@ async def use_token(tx: db.Tx, digest: str, public_key_pem: str, node_id: str) -
 
 async def set_key(tx: db.Tx, node_id: str, public_key_pem: str) -> None:
     sql = """INSERT INTO node_keys (node_id, public_key_pem) VALUES ($1, $2)
-             ON CONFLICT (node_id) DO UPDATE SET public_key_pem = excluded.public_key_pem"""
+             ON CONFLICT (node_id) DO UPDATE SET public_key_pem = excluded.public_key_pem, is_ended = 0"""
     await tx.run(sql, node_id, public_key_pem)
 
 
 async def node_key(reader: db.Reader, node_id: str) -> str | None:
-    """Return the node's public key in PEM form."""
+    """Return the public key that the node may sign in with, in PEM form."""
+    row = await reader.one("SELECT public_key_pem FROM node_keys WHERE node_id = $1 AND is_ended = 0", node_id)
+    return str(row[0]) if row is not None else None
+
+
+async def last_key(reader: db.Reader, node_id: str) -> str | None:
+    """Return the public key that the node has or had last, even if it has ended."""
     row = await reader.one("SELECT public_key_pem FROM node_keys WHERE node_id = $1", node_id)
     return str(row[0]) if row is not None else None
 
 
-async def delete_key(tx: db.Tx, node_id: str) -> None:
-    await tx.run("DELETE FROM node_keys WHERE node_id = $1", node_id)
+async def end_key(tx: db.Tx, node_id: str) -> None:
+    await tx.run("UPDATE node_keys SET is_ended = 1 WHERE node_id = $1", node_id)
 
 
 async def use_proof(tx: db.Tx, node_id: str, nonce: str, *, now: int, expires_at: int) -> bool:
@@ -126,6 +160,10 @@ async def use_proof(tx: db.Tx, node_id: str, nonce: str, *, now: int, expires_at
     await tx.run("DELETE FROM node_proofs WHERE node_id = $1 AND expires_at < $2", node_id, now)
     sql = "INSERT INTO node_proofs (node_id, nonce, expires_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
     return await tx.run(sql, node_id, nonce, expires_at) == 1
+
+
+async def end_tokens(tx: db.Tx) -> None:
+    await tx.run("DELETE FROM enrolment_tokens")
 
 
 async def is_old_token(reader: db.Reader, before: int) -> bool:

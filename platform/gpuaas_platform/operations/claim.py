@@ -5,9 +5,11 @@ import datetime
 from gpuaas_contract import errors, event_types, runtime
 from gpuaas_contract.operations import Lease, OperationHead, Receipt
 from gpuaas_contract.paths import OperationPath, ProjectPath
+from gpuaas_contract.protocol import request as request_rules
 from msgspec.structs import replace
 
 from gpuaas_platform.call import Call
+from gpuaas_platform.catalog import permissions as app_permissions
 from gpuaas_platform.catalog import service as catalog
 from gpuaas_platform.instances import events, holds
 from gpuaas_platform.instances import service as instances
@@ -22,6 +24,7 @@ async def claim(call: Call[ProjectPath], body: runtime.ClaimOperation) -> runtim
     """Claim the next operation of the app. If there is none, wait for one for the time that the caller requested."""
     reader = call.site.database.reader
     await catalog.check_app(reader, body.app_slug)
+    await _check_bound(call, body.app_slug)
     controller = await controllers.sight(reader, call, body.app_slug, body.holder, body.controller_version)
     if controller is not None:  # no write if the stored row is recent: polling causes no transactions
         await call.site.database.write(lambda tx: controllers.put(tx, controller))
@@ -65,8 +68,19 @@ async def _try_claim(call: Call[ProjectPath], body: runtime.ClaimOperation) -> r
         return runtime.Claim()
     if await call.is_gone():
         return runtime.Claim()  # the controller stopped while it waited: a claim would block the operation for a lease
-    await call.admit_again()  # the account may have been revoked while the claim waited
+    # The account may have been revoked, or bound to other apps, while the claim waited.
+    call = replace(call, origin=replace(call.origin, caller=await call.admit_again()))
+    await _check_bound(call, body.app_slug)
     return await call.site.database.write(lambda tx: _claim(tx, call, body))
+
+
+async def _check_bound(call: Call, app_slug: str) -> None:
+    """Refuse an account that does not operate the app, and audit the refusal: it may be an attempt at its machines."""
+    try:
+        request_rules.check_app(app_slug, call.caller)
+    except errors.PermissionDenied as refusal:
+        await app_permissions.audit_denial(call, refusal)
+        raise
 
 
 async def _next(
@@ -75,7 +89,7 @@ async def _next(
     """Return the operation that an earlier claim with this id got, if its response was lost, and the next operation
     to claim. At most one of the two is set."""
     project_id, actor_id, now = call.path.project_id, call.caller.actor_id, clock.micros(call.now)
-    held = await store.held_under(reader, project_id, body.claim_id, actor_id, now)
+    held = await store.held_under(reader, project_id, body.app_slug, body.claim_id, actor_id, now)
     waiting = None if held else await store.claimable(reader, project_id, body.app_slug, actor_id, now)
     return held, waiting
 

@@ -50,6 +50,12 @@ async def sight(
     return None if unchanged else seen
 
 
+async def apps_of(reader: db.Reader, project_id: str, actor_id: str) -> set[str]:
+    """Return the apps of the controllers that sign in as this account."""
+    seen = await CONTROLLERS.find(reader, "project_id = $1", project_id)
+    return {controller.app_slug for controller in seen if controller.actor_id == actor_id}
+
+
 async def put(tx: db.Tx, controller: Controller) -> None:
     sql = """INSERT INTO controllers (controller_id, project_id, last_seen_at, document) VALUES ($1, $2, $3, $4)
              ON CONFLICT (controller_id) DO UPDATE

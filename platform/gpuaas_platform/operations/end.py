@@ -15,17 +15,16 @@ from gpuaas_platform.instances import service as instances
 from gpuaas_platform.kit import db, structs
 from gpuaas_platform.operations import limits, members, read, state
 
-_RESULT_MAX_BYTES = 262_144
 _JOINING = frozenset({"provisioning", "joining"})
 """Statuses in which the controller had started to add the member, so its failure counts for the role's breaker."""
 
 
 async def complete(tx: db.Tx, call: Call[OperationPath], body: runtime.CompleteOperation) -> Operation:
     operation = await read.named(tx, call)
+    request_rules.check_operator(operation, call.caller)
     if operation.status in lifecycles.ENDED_OPERATION and operation.epoch == body.epoch:
         return operation
-    request_rules.check_holder(operation, body.epoch, call.caller.actor_id)
-    limits.check_size(body.result, _RESULT_MAX_BYTES, "result")
+    request_rules.check_holder(operation, body.epoch, call.caller)
     if operation.kind == "preview" and body.preview is None and operation.status != "cancelling":
         raise errors.ValidationFailed("A preview ends with what was seen.", details={"field": "preview"})
     answered = replace(operation, result=body.result, preview=body.preview)
@@ -35,9 +34,10 @@ async def complete(tx: db.Tx, call: Call[OperationPath], body: runtime.CompleteO
 
 async def fail(tx: db.Tx, call: Call[OperationPath], body: runtime.FailOperation) -> Operation:
     operation = await read.named(tx, call)
+    request_rules.check_operator(operation, call.caller)
     if operation.status == "failed" and operation.epoch == body.epoch:
         return operation
-    request_rules.check_holder(operation, body.epoch, call.caller.actor_id)
+    request_rules.check_holder(operation, body.epoch, call.caller)
     message, fix = limits.clipped(body.message), limits.clipped(body.fix)
     error = end_rules.failure(body.code, message, body.failure_class, fix)
     return await end(tx, call.origin, operation, operation, end_rules.Ending("failed", operation.targets, error))

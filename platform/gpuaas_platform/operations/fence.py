@@ -8,14 +8,23 @@ from gpuaas_platform.call import Call
 from gpuaas_platform.catalog import service as catalog
 from gpuaas_platform.instances import service as instances
 from gpuaas_platform.kit import db, structs
-from gpuaas_platform.operations import read
+from gpuaas_platform.operations import read, store
 from gpuaas_platform.operations.rules import ClaimedOperation
+
+_EPOCHS_RAISED_BY = 1_000_000
+"""More than the claims that one operation can get between a backup and its restore."""
+
+
+async def raise_epochs(tx: db.Tx) -> int:
+    """After a restore, refuse every controller that claimed an operation before or after the backup was made: their
+    epochs are lower from now on. Return the number of open operations, which have to be claimed again."""
+    return await store.raise_epochs(tx, _EPOCHS_RAISED_BY)
 
 
 async def check(reader: db.Reader, call: Call[ProjectPath], operation_id: str, epoch: int) -> OperationHead:
     """Return the operation; refuse unless the caller has claimed it and `epoch` is the newest."""
     operation = await read.head(reader, call, operation_id)
-    request_rules.check_holder(operation, epoch, call.caller.actor_id)
+    request_rules.check_holder(operation, epoch, call.caller)
     return operation
 
 

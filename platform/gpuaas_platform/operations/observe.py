@@ -12,7 +12,7 @@ from gpuaas_platform.call import Call
 from gpuaas_platform.instances import members as instance_members
 from gpuaas_platform.instances import service as instances
 from gpuaas_platform.kit import db
-from gpuaas_platform.operations import controllers, limits, members, state, store
+from gpuaas_platform.operations import controllers, members, state, store
 
 _CONDITIONS_MAX = 64
 """Limit of condition types per instance; each reported type is stored until the instance is deleted."""
@@ -21,7 +21,7 @@ _CONDITIONS_MAX = 64
 async def report(tx: db.Tx, call: Call[InstancePath], body: ReportRuntime) -> RuntimeReported:
     """Record observations. Refuse those of a member that an operation works on, and those of an older state."""
     instance = await instances.named(tx, call)
-    request_rules.check_operator(instance.operator_service_account_id, call.caller.actor_id)
+    request_rules.check_operator(instance, call.caller)
     if body.observed_revision > instance.revision:
         raise errors.ValidationFailed(
             f"The instance is at revision {instance.revision}.", details={"field": "observed_revision"}
@@ -46,7 +46,6 @@ async def report(tx: db.Tx, call: Call[InstancePath], body: ReportRuntime) -> Ru
 async def _observe(
     tx: db.Tx, call: Call, instance: Instance, observed: ObservedMember, busy: set[str]
 ) -> Member | RefusedObservation:
-    limits.check_size(observed.adapter_detail)
     member = await instances.find_member(tx, instance.instance_id, observed.member_id)
     if member is None:
         return observation_rules.unknown_member(observed)

@@ -78,7 +78,6 @@ async def _reported(
     member = await instances.find_member(tx, operation.instance_id, call.path.member_id)
     if member is None:
         raise errors.NotFound
-    limits.check_size(body.adapter_detail)
     target = await store.target(tx, operation.operation_id, member.member_id)
     about_member = store.whole(operation, [target] if target else [], ())
     report_rules.check_member_report(about_member, member, body.status, body.evidence, call.now)

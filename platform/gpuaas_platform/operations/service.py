@@ -55,7 +55,7 @@ async def deploy(tx: db.Tx, call: Call, body: DeployInstance) -> Deployed:
     policy_rules.check_limit(layers, "instances_max", present=present, asked=1)
     policy_rules.check_limit(layers, "members_per_instance_max", present=0, asked=asked)
     await _check_entitled_counts(tx, project.project_id, body.app_slug, 1, asked)
-    operator = await _operator(tx, project.project_id, body.operator_service_account_id)
+    operator = await _operator(tx, project.project_id, body.app_slug, body.operator_service_account_id)
     body = replace(body, inputs=inputs, operator_service_account_id=operator)
     resolved = await _resolve_artifacts(tx, call, manifest)
     instance = _new_instance(call, body, version, placement, resolved)
@@ -165,7 +165,7 @@ async def set_operator(tx: db.Tx, call: Call[InstancePath], body: SetOperator) -
     instance = await instances.named(tx, call)
     if body.operator_service_account_id == instance.operator_service_account_id:
         return instance
-    account_id = await _operator(tx, instance.project_id, body.operator_service_account_id)
+    account_id = await _operator(tx, instance.project_id, instance.app_slug, body.operator_service_account_id)
     if account_id == instance.operator_service_account_id:
         return instance
     for operation in await store.active(tx, instance.instance_id):
@@ -252,15 +252,20 @@ async def _check_entitled_counts(
         rules.check_entitled_count("members", limits.members_max, present, more_members)
 
 
-async def _operator(tx: db.Tx, project_id: str, named: str) -> str:
-    """Return the id of the service account that a request names as operator; empty for any of the project."""
-    account_id = await service_accounts.active_id(tx, project_id, named) if named else ""
-    if account_id is None:
+async def _operator(tx: db.Tx, project_id: str, app_slug: str, named: str) -> str:
+    """Return the id of the service account that a request names as operator; empty for any that operates the app."""
+    if not named:
+        return ""
+    account, details = await service_accounts.active(tx, project_id, named), {"field": "operator_service_account_id"}
+    if account is None:
+        raise errors.ValidationFailed(f"There is no active service account {named} in this project.", details=details)
+    if app_slug not in account.apps:
         raise errors.ValidationFailed(
-            f"There is no active service account {named} in this project.",
-            details={"field": "operator_service_account_id"},
+            f"The service account {account.name} does not operate {app_slug}.",
+            details=details,
+            fix=f"Have a tenant admin bind it: gpuaas service-account bind {account.name} --app {app_slug}",
         )
-    return account_id
+    return account.service_account_id
 
 
 async def _named_inputs(
@@ -289,7 +294,7 @@ def _new_instance(
     project, manifest = call.in_project(), version.manifest
     instance_id = ids.new("inst")
     scope = f"{call.site.settings.region}:{project.org_id}:{project.project_id}"
-    operator = call.caller.actor_id if call.caller.actor_type == "service_account" else ""
+    operator = call.caller.actor_id if version.app_slug in call.caller.apps else ""
     return Instance(
         instance_id=instance_id,
         resource_name=f"gpuaas:{scope}:app-instance:{instance_id}",

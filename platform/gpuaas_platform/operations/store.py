@@ -95,6 +95,13 @@ async def renew(tx: db.Tx, operation_id: str, lease_expires_at: int) -> None:
     await tx.run("UPDATE operations SET lease_expires_at = $2 WHERE operation_id = $1", operation_id, lease_expires_at)
 
 
+async def raise_epochs(tx: db.Tx, by: int) -> int:
+    """Raise the epochs of all open operations and end their leases. Return how many there are."""
+    sql = f"""UPDATE operations SET epoch = epoch + $1, holder = '', claim_id = '', lease_actor_id = '',
+              lease_expires_at = 0 WHERE {_OPEN}"""  # noqa: S608 - a condition of ours
+    return await tx.run(sql, by)
+
+
 async def advance(tx: db.Tx, head: OperationHead) -> None:
     """Write the revision and the number of steps; nothing else of the head has changed."""
     sql = "UPDATE operations SET revision = $2, steps_total = $3 WHERE operation_id = $1"
@@ -228,13 +235,20 @@ async def claimable(
 
 
 async def held_under(
-    reader: db.Reader, project_id: str, claim_id: str, actor_id: str, now: int
+    reader: db.Reader, project_id: str, app_slug: str, claim_id: str, actor_id: str, now: int
 ) -> OperationHead | None:
     """Return the operation that an earlier claim of this account with the same id got, if its response was lost."""
     where = """claim_id = $1 AND claim_id <> '' AND project_id = $2 AND lease_expires_at > $3
-               AND lease_actor_id IN ('', $4)"""
-    candidates = await heads(reader, where, claim_id, project_id, now, actor_id)
+               AND lease_actor_id IN ('', $4) AND app_slug = $5"""
+    candidates = await heads(reader, where, claim_id, project_id, now, actor_id, app_slug)
     return candidates[0] if candidates else None
+
+
+async def apps_operated_by(reader: db.Reader, project_id: str, actor_id: str) -> set[str]:
+    """Return the apps of operations that the account has claimed now, or that name it as operator."""
+    sql = """SELECT DISTINCT app_slug FROM operations
+             WHERE project_id = $1 AND (lease_actor_id = $2 OR operator_id = $2)"""
+    return {row[0] for row in await reader.all(sql, project_id, actor_id)}
 
 
 async def overdue(reader: db.Reader, now: int) -> list[str]:

@@ -71,9 +71,13 @@ async def after(
 
 
 async def check(reader: db.Reader, scope: str, position: int, newest: int) -> None:
-    """Refuse a position after which events were deleted. Call it after the read: deletions after that do not matter."""
-    forgotten_to = await store.forgotten_to(reader, scope)
-    details = {"oldest": forgotten_to + 1, "newest": newest}
+    """Refuse a position after which events were deleted, or that was lost when the platform was restored from a backup.
+
+    Call it after the read: deletions after that do not matter."""
+    forgotten_to, lost_to = await store.limits(reader, scope, position)
+    details = {"oldest": max(forgotten_to, lost_to) + 1, "newest": newest}
+    if lost_to:
+        raise errors.CursorExpired("The events before this cursor were lost: a backup was restored.", details=details)
     if rules.is_forgotten(position, forgotten_to):
         raise errors.CursorExpired(f"Events up to {forgotten_to} are no longer kept.", details=details)
     if position > newest and position > await store.newest_cursor_anywhere(reader):

@@ -46,10 +46,18 @@ async def newest_cursor_anywhere(reader: db.Reader) -> int:
     return max((row[0] for row in rows if row[0] is not None), default=0)
 
 
-async def forgotten_to(reader: db.Reader, scope: str) -> int:
-    """Return the highest cursor of this record that retention has deleted."""
-    row = await reader.one("SELECT forgotten_to FROM event_horizons WHERE scope = $1", scope)
-    return int(row[0]) if row is not None else 0
+async def limits(reader: db.Reader, scope: str, position: int) -> tuple[int, int]:
+    """Return the highest cursor of this record that retention has deleted; and, if the position was lost in a restore,
+    the highest lost cursor. Each is 0 if there is none."""
+    sql = """SELECT coalesce((SELECT forgotten_to FROM event_horizons WHERE scope = $1), 0),
+             coalesce((SELECT max(lost_to) FROM restores WHERE lost_after < $2 AND lost_to >= $2), 0)"""
+    row = await reader.one(sql, scope, position)
+    return (int(row[0]), int(row[1])) if row is not None else (0, 0)
+
+
+async def add_restore(tx: db.Tx, restored_at: int, cut_at: int, lost_after: int, lost_to: int) -> None:
+    sql = "INSERT INTO restores (restored_at, cut_at, lost_after, lost_to) VALUES ($1, $2, $3, $4)"
+    await tx.run(sql, restored_at, cut_at, lost_after, lost_to)
 
 
 async def set_forgotten_to(tx: db.Tx, scope: str, cursor: int) -> None:

@@ -1,5 +1,7 @@
 """SQL of the audit trail: append a row to its chain, find rows, read the end of a chain. Rows are never changed."""
 
+import datetime
+
 import msgspec
 from gpuaas_contract.audit import AuditEntry, AuditQuery, AuditRow
 from gpuaas_contract.paths import OrgPath, Path, ProjectPath
@@ -38,6 +40,12 @@ async def append(tx: db.Tx, entry: AuditEntry) -> None:
 async def tip(reader: db.Reader, name: str) -> tuple[int, str]:
     row = await reader.one("SELECT position, hash FROM audit WHERE chain = $1 ORDER BY position DESC LIMIT 1", name)
     return (row[0], row[1]) if row is not None else (0, chain.GENESIS)
+
+
+async def first_after(reader: db.Reader, name: str, position: int) -> datetime.datetime | None:
+    """Return the time of the first row of a chain after a position; None if there is none."""
+    row = await reader.one("SELECT occurred_at FROM audit WHERE chain = $1 AND position = $2", name, position + 1)
+    return clock.moment(row[0]) if row is not None else None
 
 
 async def hash_at(reader: db.Reader, name: str, position: int) -> str | None:

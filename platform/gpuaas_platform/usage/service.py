@@ -25,7 +25,7 @@ _GROUP_PARTS = 4
 async def report(tx: db.Tx, call: Call[InstancePath], body: ReportUsage) -> UsageReceipt:
     """Store a report and update totals. Write transactions run one at a time, so no other report changes the totals."""
     instance = await instances.named(tx, call)
-    request_rules.check_operator(instance.operator_service_account_id, call.caller.actor_id)
+    request_rules.check_operator(instance, call.caller)
     named = {record.member_id for record in body.records if record.member_id}
     rules.check(body.records, await instances.members_among(tx, instance, named), call.now)
     record_ids = {record.record_id for record in body.records}

@@ -244,6 +244,16 @@ async def _limited(world: World, layer: str, bytes_max: int) -> None:
     await world.call(endpoint, overlay, org_id=org_id)
 
 
+def _usage(bytes_used: int, artifact_count: int, limit: policy.PolicyLimit | None = None) -> artifacts.ArtifactStorage:
+    return artifacts.ArtifactStorage(
+        bytes_used=bytes_used,
+        artifact_count=artifact_count,
+        limit=limit,
+        org_bytes_used=bytes_used,
+        org_bytes_max=Settings.artifact_quota_bytes,
+    )
+
+
 async def _storage(world: World) -> artifacts.ArtifactStorage:
     return await world.call(artifacts.STORAGE_GET)
 
@@ -278,8 +288,60 @@ async def test_a_limit_counts_within_one_project_and_not_for_what_is_shared(worl
     assert (storage.bytes_used, storage.artifact_count, storage.limit) == (2 * len(CONTENT), 2, None)
 
 
+async def _sibling(world: World) -> str:
+    org_id = (await world.call(identity.ORG_LIST)).items[0].org_id
+    return (await world.call(identity.PROJECT_CREATE, {"name": "sibling"}, org_id=org_id)).project_id
+
+
+def _with_quota(world: World, quota_bytes: int) -> None:
+    """Change the setting as a restart with this quota would."""
+    settings = dataclasses.replace(world.site.settings, artifact_quota_bytes=quota_bytes)
+    object.__setattr__(world.site, "settings", settings)
+
+
+async def test_without_any_policy_the_projects_of_an_organisation_share_a_quota(world: World) -> None:
+    quota_bytes = len(CONTENT) + 99
+    _with_quota(world, quota_bytes)
+    await published(world)
+    sibling = await _sibling(world)
+    with pytest.raises(errors.StorageQuotaExceeded, match="The organisation may store") as refused:
+        await world.call(artifacts.PUBLISH, intent(MORE, name="more"), project_id=sibling)
+    assert refused.value.details == {"max": quota_bytes, "present": len(CONTENT), "asked": 100}
+    assert "gpuaas artifact retire" in refused.value.fix
+    storage = await world.call(artifacts.STORAGE_GET, project_id=sibling)
+    assert (storage.bytes_used, storage.org_bytes_used, storage.org_bytes_max) == (0, len(CONTENT), quota_bytes)
+
+
+async def test_the_quota_is_of_one_organisation_and_not_of_what_is_shared(world: World) -> None:
+    _with_quota(world, len(CONTENT))
+    await published(world)
+    other = await world.call(identity.ORG_CREATE, {"name": "other"})
+    elsewhere = await world.call(identity.PROJECT_CREATE, {"name": "elsewhere"}, org_id=other.org_id)
+    await world.call(artifacts.PUBLISH, intent(), project_id=elsewhere.project_id)
+    await world.call(artifacts.SHARED_PUBLISH, intent())
+
+
+async def test_a_quota_of_zero_sets_no_limit(world: World) -> None:
+    _with_quota(world, 0)
+    await published(world)
+    assert (await _storage(world)).org_bytes_max is None
+
+
+async def test_content_that_no_longer_fits_the_quota_is_neither_uploaded_nor_fetched(
+    world: World, source: LoopbackSource
+) -> None:
+    source.replies["/tool"] = sends(CONTENT)
+    local = await world.call(artifacts.PUBLISH, intent())
+    remote = await published(world, name="remote", source={"kind": "http", "url": source.url("/tool")})
+    _with_quota(world, len(CONTENT))
+    assert code_of(await upload(world, local, CONTENT)) == "storage_quota_exceeded"
+    with pytest.raises(errors.StorageQuotaExceeded):
+        await verified(world, remote)
+    assert (source.asked, _files(world)) == ([], [])
+
+
 async def test_explain_names_the_layer_of_the_limit_and_storage_shows_how_much_is_used(world: World) -> None:
-    assert await _storage(world) == artifacts.ArtifactStorage(bytes_used=0, artifact_count=0, limit=None)
+    assert await _storage(world) == _usage(0, 0)
     await _limited(world, "global", 500)
     await _limited(world, "project", 800)
     await published(world)
@@ -287,7 +349,7 @@ async def test_explain_names_the_layer_of_the_limit_and_storage_shows_how_much_i
     [limit] = explained.limits
     assert (limit.limit, limit.max, limit.layer) == ("artifact_bytes_max", 500, "global")
     assert (explained.effective.artifact_bytes_max, explained.ineffective[0].field) == (500, "artifact_bytes_max")
-    assert await _storage(world) == artifacts.ArtifactStorage(bytes_used=len(CONTENT), artifact_count=1, limit=limit)
+    assert await _storage(world) == _usage(len(CONTENT), 1, limit)
 
 
 async def test_an_ended_artifact_frees_its_storage_when_its_content_is_deleted(world: World) -> None:
@@ -363,7 +425,7 @@ async def test_artifacts_of_an_older_store_are_counted_and_those_that_ended_give
         blobs = content.blobs(site)
         for data in (CONTENT, MORE, b"bad"):
             await blobs.take(_chunks(data), digest_of(data), len(data))
-        assert await store.storage(site.database.reader, "proj_1", 1) == (len(CONTENT), 1)
+        assert await store.storage(site.database.reader, ["proj_1"], 1) == (len(CONTENT), 1)
         await ContentSweep(site).sweep()
         assert blobs.digests() == [digest_of(CONTENT)]
 

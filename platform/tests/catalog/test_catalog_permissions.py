@@ -62,6 +62,7 @@ async def test_a_key_is_held_by_the_role_it_is_given_to_and_by_those_above(world
     }
     for number, (given, holding) in enumerate(expected.items(), 2):
         await _published(world, f"{number}.0", *given)
+        await world.call(identity.SERVICE_ACCOUNT_BIND, {"apps": ["toy"]}, service_account_id="controller")
         assert {role for role, token in people.items() if await _holds(world, token)} == holding
         assert {role for role, token in people.items() if (await _can_i(world, token)).allowed} == holding
 

@@ -53,6 +53,21 @@ def test_a_manifest_that_uses_everything_is_sound() -> None:
 ROLES = MANIFEST["roles"]
 ACTION = FULL["actions"][0]
 UNSOUND: dict[str, tuple[dict[str, Any], str, str]] = {
+    "a permission of no service account": (
+        {"controller": {"permissions": ["apps.operation.execute", "policy.overlay.change_org"]}},
+        "controller.permissions[1]",
+        "there is no permission of a service account",
+    ),
+    "an own key that is not for service accounts": (
+        {"controller": {"permissions": ["apps.operation.execute", "queue.job.submit"]}},
+        "controller.permissions[1]",
+        "there is no permission of a service account",
+    ),
+    "a controller that can claim nothing": (
+        {"controller": {"permissions": ["apps.instance.read"]}},
+        "controller.permissions",
+        "needs apps.operation.execute",
+    ),
     "no role": ({"roles": [], "topologies": {"none": {}}}, "roles", "at least one"),
     "a role twice": ({"roles": [*ROLES, ROLES[0]]}, "roles[2].component_key", "`head` is listed twice"),
     "min below 0": ({"roles": [{**ROLES[0], "min": -1}, ROLES[1]]}, "roles[0].min", "0 or more"),
@@ -277,6 +292,13 @@ def test_inputs_are_held_against_the_form_by_path() -> None:
     with pytest.raises(errors.ValidationFailed) as refused:
         rules.check_inputs(manifest(deploy_form=form), "pair", inputs)
     assert refused.value.details["fields"] == {"names[1]": '"NO" does not match "^[a-z]+$"'}
+
+
+def test_an_input_under_not_is_refused_with_the_title_of_what_is_not_allowed() -> None:
+    form = field("user", {"type": "string", "not": {"enum": ["root"], "title": "Accounts of the system"}})
+    inputs = {"head_allocation": "a", "hand_allocations": ["b"], "user": "root"}
+    with pytest.raises(errors.ValidationFailed, match="'root' is not allowed: Accounts of the system"):
+        rules.check_inputs(manifest(deploy_form=form), "pair", inputs)
 
 
 def test_inputs_of_an_unknown_topology_or_of_too_many_bytes_are_refused() -> None:

@@ -3,10 +3,12 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from gpuaas_contract import audit, catalog, errors, events, instances, permissions
 from gpuaas_platform import server
 from gpuaas_platform.catalog import service, store
+from gpuaas_platform.identity import store as identity_store
 from gpuaas_platform.instances import store as instances_store
 from gpuaas_platform.kit.settings import Settings
 from old_store import first_schema, schema_before
@@ -146,6 +148,9 @@ async def test_a_service_account_never_decides_even_if_its_role_held_the_key(
 ) -> None:
     await world.entitled_app()
     token = await world.service_account()
+    (account,) = await identity_store.SERVICE_ACCOUNTS.find(world.site.database.reader, "1 = 1")
+    given = msgspec.structs.replace(account, permissions=[*account.permissions, "catalog.entitlement.change"])
+    await world.site.database.write(lambda tx: identity_store.SERVICE_ACCOUNTS.save(tx, given))
     widened = permissions.ROLES["service_account"] | {"catalog.entitlement.change"}
     for held, words in ((permissions.ROLES["service_account"], "needs"), (widened, "Only a person")):
         monkeypatch.setitem(permissions.ROLES, "service_account", held)

@@ -14,6 +14,7 @@ from gpuaas_platform.call import Site
 from gpuaas_platform.edge import authorise, etag, http
 from gpuaas_platform.kit import retention
 from gpuaas_platform.kit.settings import Settings
+from gpuaas_platform.record import refusals
 from platform_world import PASSWORD, FakeClock, World
 
 
@@ -182,8 +183,12 @@ async def test_a_sign_in_that_is_refused_is_on_the_record_even_if_it_was_a_dry_r
     assert (await world.send(identity.LOGIN, body, query={"dry_run": "true"})).status_code == 401
     key = identity.ServiceAccountLogin(key_id="key_x", client_secret="wrong")
     assert (await world.send(identity.SERVICE_ACCOUNT_TOKEN, key, query={"dry_run": "true"})).status_code == 401
+    await refusals.flush(world.site)
     rows = (await world.call(audit.PLATFORM_AUDIT_LIST, query={"result": "failure"})).items
-    assert [(row.action, row.target) for row in rows] == [("auth.login", "admin"), ("auth.login", "key_x")]
+    assert [(row.action, row.route) for row in rows] == [
+        ("auth.login", "auth.login"),
+        ("auth.login", "auth.service_account_token"),
+    ]
 
 
 async def test_old_answers_and_tokens_are_deleted_in_batches(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

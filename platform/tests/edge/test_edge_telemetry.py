@@ -15,9 +15,9 @@ import structlog
 from gpuaas_contract import access, catalog, events, identity, instances, users
 from gpuaas_platform import server
 from gpuaas_platform.call import Site
-from gpuaas_platform.edge import health, telemetry
 from gpuaas_platform.edge import http as edge
-from gpuaas_platform.kit import db
+from gpuaas_platform.edge import telemetry
+from gpuaas_platform.kit import db, health
 from gpuaas_platform.kit.settings import Settings
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from platform_world import PASSWORD, FakeClock, World
@@ -42,15 +42,29 @@ async def test_the_platform_is_not_ready_while_the_store_does_not_answer(
     async def fails(use_case: db.UseCase[Any], *, keep: bool = True) -> Any:
         raise db.Unavailable("disk full")
 
+    world.site.health["store"] = health.store_check(world.site.database, world.clock)
     for broken in (hangs, fails):
         with monkeypatch.context() as patched:
             patched.setattr(world.site.database, "write", broken)
-            patched.setattr(health, "STORE_ANSWERS_WITHIN_S", 0.05)
+            patched.setattr(health, "ANSWER_S_MAX", 0.05)
             answer = await world.http.get("/readyz")
         assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+        assert answer.json()["details"] == {"check": "store", "failed": {"store": health.NO_ANSWER}}
         assert answer.headers["retry-after"]
         assert (await world.http.get("/livez")).status_code == 200
     assert (await world.http.get("/readyz")).status_code == 200
+
+
+async def test_a_change_on_a_full_disk_is_answered_with_the_reason(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(use_case: db.UseCase[Any], *, keep: bool = True) -> Any:
+        raise db.Unavailable("SQLITE_FULL in /var/lib", "disk_full")
+
+    monkeypatch.setattr(world.site.database, "write", fails)
+    answer = await world.send(identity.ORG_CREATE, {"name": "x"})
+    assert (answer.status_code, answer.json()["details"]) == (503, {"reason": "disk_full"})
+    assert "/var/lib" not in answer.text
 
 
 async def test_a_change_while_the_store_is_away_is_answered_with_503(

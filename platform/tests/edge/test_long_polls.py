@@ -29,7 +29,7 @@ def settings(settings: Settings) -> Settings:
 
 async def test_a_claim_of_an_account_disabled_while_it_waits_gets_no_operation_and_leases_none(world: World) -> None:
     await world.entitled_app()
-    account = await world.call(identity.SERVICE_ACCOUNT_CREATE, identity.CreateServiceAccount(name="old"))
+    account = await world.call(identity.SERVICE_ACCOUNT_CREATE, identity.CreateServiceAccount(name="old", apps=["toy"]))
     key = await world.call(identity.SERVICE_ACCOUNT_KEY_CREATE, service_account_id=account.service_account_id)
     login = identity.ServiceAccountLogin(key_id=key.key_id, client_secret=key.client_secret)
     token = (await world.call(identity.SERVICE_ACCOUNT_TOKEN, login)).access_token

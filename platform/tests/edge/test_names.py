@@ -103,7 +103,7 @@ async def test_a_service_account_is_found_by_name_until_it_is_deleted(world: Wor
 async def test_the_operator_of_an_instance_is_set_by_name_and_stored_by_id(
     world: World, running: instances.Instance
 ) -> None:
-    made = await world.call(identity.SERVICE_ACCOUNT_CREATE, {"name": "robot"})
+    made = await world.call(identity.SERVICE_ACCOUNT_CREATE, {"name": "robot", "apps": ["toy"]})
     body = instances.SetOperator(operator_service_account_id="robot", reason="a test")
     changed = await world.call(instances.OPERATOR_SET, body, instance_id=running.name)
     assert changed.operator_service_account_id == made.service_account_id

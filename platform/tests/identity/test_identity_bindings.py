@@ -143,14 +143,24 @@ async def test_a_platform_admin_reaches_into_projects_only_where_the_role_allows
         assert (endpoint.name, answer.status_code) == (endpoint.name, 403)
 
 
-async def test_the_creator_of_an_organisation_is_its_tenant_admin(world: World) -> None:
-    second = await world.person("second", "platform_admin", "platform")
-    org = await world.call(identity.ORG_CREATE, {"name": "mine"}, token=second.token)
-    members = (await world.call(bindings.ORG_BINDING_LIST, token=second.token, org_id=org.org_id)).items
-    assert [(binding.user_name, binding.role) for binding in members] == [("second", "tenant_admin")]
-    project = await world.call(identity.PROJECT_CREATE, {"name": "p"}, token=second.token, org_id=org.org_id)
-    listed = await world.send(capacity.ALLOCATION_LIST, token=second.token, project_id=project.project_id)
-    assert listed.status_code == 200
+async def test_an_organisation_has_the_first_admin_that_its_creator_named_and_no_other(world: World) -> None:
+    second, ada = await world.person("second", "platform_admin", "platform"), await world.person("ada")
+    body = {"name": "theirs", "first_admin": "ada"}
+    org = await world.call(identity.ORG_CREATE, body, token=second.token)
+    members = (await world.call(bindings.ORG_BINDING_LIST, token=ada.token, org_id=org.org_id)).items
+    assert [(binding.user_name, binding.role) for binding in members] == [("ada", "tenant_admin")]
+    project = await world.call(identity.PROJECT_CREATE, {"name": "p"}, token=ada.token, org_id=org.org_id)
+    for token, status in ((ada.token, 200), (second.token, 403)):
+        listed = await world.send(capacity.ALLOCATION_LIST, token=token, project_id=project.project_id)
+        assert listed.status_code == status
+
+
+@pytest.mark.parametrize("name", ["ghost", "gone"])
+async def test_a_first_admin_is_an_active_user(world: World, name: str) -> None:
+    await world.person("gone")
+    await world.call(users.USER_DISABLE, user_id="gone")
+    with pytest.raises(errors.ValidationFailed, match=f"no active user {name}"):
+        await world.call(identity.ORG_CREATE, {"name": "theirs", "first_admin": name})
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from gpuaas_contract import errors, identity, sessions, users
 from gpuaas_platform import server
 from gpuaas_platform.kit import ids, openid
 from gpuaas_platform.kit.settings import Settings
+from gpuaas_platform.record import refusals
 from platform_world import FakeClock, World
 
 CALLBACK = "http://127.0.0.1:9/callback"
@@ -123,6 +124,7 @@ async def test_a_wrong_state_is_refused_and_audited(world: World) -> None:
     back = await begin(world, oidc_provider.fresh_subject())
     answer = await world.send(sessions.OIDC_EXCHANGE, {**back, "state": "made-up"}, token="")
     assert (answer.status_code, answer.json()["code"]) == (401, "sign_in_refused")
+    await refusals.flush(world.site)
     rows = await world.site.database.reader.all("SELECT document FROM audit WHERE document LIKE '%auth.oidc.exchange%'")
     assert len(rows) == 1
 

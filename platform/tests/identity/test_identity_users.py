@@ -226,36 +226,6 @@ async def test_an_expired_session_is_not_listed(world: World) -> None:
     assert len((await world.call(sessions.SESSION_LIST, token=token)).items) == 1
 
 
-async def test_five_failures_block_the_name_and_the_address(world: World) -> None:
-    for _ in range(5):
-        with pytest.raises(errors.CredentialsInvalid):
-            await world.sign_in("nobody")
-    for name in ("nobody", "admin"):
-        answer = await world.send(identity.LOGIN, {"name": name, "password": PASSWORD})
-        assert (answer.status_code, answer.json()["code"]) == (429, "too_many_attempts")
-        assert answer.headers["retry-after"] == "60"
-    world.clock.forward(61)
-    assert await world.sign_in("admin")
-
-
-async def test_a_blocked_name_is_blocked_from_every_address(world: World) -> None:
-    now = world.clock()
-    world.site.attempts.failed(["name:admin"] * 5, now)
-    with pytest.raises(errors.TooManyAttempts):
-        await world.sign_in("admin")
-
-
-async def test_a_success_resets_the_failures_of_the_name(world: World) -> None:
-    for _ in range(4):
-        with pytest.raises(errors.CredentialsInvalid):
-            await world.sign_in("admin", "wrong")
-    await world.sign_in("admin")
-    assert world.site.attempts.wait_s(["name:admin"], world.clock()) == 0
-    with pytest.raises(errors.CredentialsInvalid):
-        await world.sign_in("admin", "wrong")
-    assert world.site.attempts.wait_s(["name:admin"], world.clock()) == 0
-
-
 async def test_guesses_sent_at_once_are_counted_too(world: World) -> None:
     body = {"name": "admin", "password": "a wrong password"}
     answers = await asyncio.gather(*(world.send(identity.LOGIN, body) for _ in range(30)))

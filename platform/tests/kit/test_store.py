@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import os
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -11,10 +12,12 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+from gpuaas_contract import identity
 from gpuaas_platform import server
 from gpuaas_platform.call import Site
 from gpuaas_platform.kit import db, groups, migrate, sqlite
 from gpuaas_platform.kit.settings import Settings
+from platform_world import World
 
 _INSERT = "INSERT INTO access_bundles (instance_id, document) VALUES ($1, '')"
 
@@ -111,11 +114,41 @@ async def test_on_the_embedded_store_a_full_disk_is_reported_and_writes_succeed_
         assert isinstance(site.database, sqlite.SqliteDatabase)
         pages = "PRAGMA max_page_count={}".format
         (room,) = site.database._write_connection.execute(pages(1)).fetchone()
-        with pytest.raises(db.Unavailable, match="full"):
+        with pytest.raises(db.Unavailable, match="full") as full:
             await site.database.write(add_much)
+        assert full.value.reason == "disk_full"
         site.database._write_connection.execute(pages(room + 1000))
         await site.database.write(add_much)
         assert await _names(site) == ["much"]
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_a_write_to_the_embedded_store_needs_no_new_descriptor(world: World) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    last = os.dup(0)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (last + 1, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            os.dup(0)
+        await world.call(identity.ORG_CREATE, {"name": "second"})
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        os.close(last)
+
+
+@pytest.mark.parametrize("database_url", ["postgres"], indirect=True)
+@pytest.mark.parametrize(
+    ("sqlstate", "reason"), [("53100", "disk_full"), ("58030", "disk_failed"), ("25006", "read_only")]
+)
+async def test_an_error_of_the_disk_of_postgres_means_that_the_store_is_unavailable(
+    site: Site, sqlstate: str, reason: str
+) -> None:
+    async def fails(tx: db.Tx) -> None:
+        await tx.run(f"DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{sqlstate}'; END $$")
+
+    with pytest.raises(db.Unavailable) as failed:
+        await site.database.write(fails)
+    assert failed.value.reason == reason
 
 
 async def test_a_wrong_statement_is_not_reported_as_an_unavailable_store(site: Site) -> None:

@@ -1,15 +1,12 @@
 """Tasks of the node itself: inspections, upgrades of its agent, and the list of its past tasks."""
 
 import asyncio
-import base64
-import hashlib
-import io
 import json
-import zipfile
 from typing import Any
 
 import msgspec
 import pytest
+import signed_releases
 from gpuaas_agent import handlers
 from gpuaas_contract import agents, capacity, errors, node
 from gpuaas_platform import server
@@ -22,18 +19,6 @@ from server_process import until
 DEADLINE_S = 20
 STATUS = {"agent_version": "1", "boot_id": "b", "facts": {"hostname": "n1", "cpus": 4, "memory_mb": 1000}}
 UPGRADE_REASON = "the fix for slow heartbeats"
-
-
-def agent_archive(content: str = "print('an agent')") -> bytes:
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as archive:
-        archive.writestr("__main__.py", content)
-    return made.getvalue()
-
-
-async def register(world: World, content: bytes, version: str = "1.0.0") -> agents.AgentRelease:
-    body = {"version": version, "content": base64.b64encode(content).decode()}
-    return await world.call(agents.AGENT_RELEASE_REGISTER, body)
 
 
 async def report(world: World, gpu_node: Node, **outcome: Any) -> None:
@@ -84,24 +69,8 @@ async def test_tasks_are_listed_newest_first_and_forgotten_after_their_time(worl
     assert (await world.call(agents.NODE_TASK_LIST, node_id=n1.node_id)).items == []
 
 
-async def test_a_release_is_named_by_its_bytes_and_reaches_the_node_unchanged(world: World) -> None:
-    content = agent_archive()
-    release = await register(world, content)
-    assert release.sha256 == hashlib.sha256(content).hexdigest()
-    assert await register(world, content, "another-name") == release
-    assert (await world.call(agents.AGENT_RELEASE_LIST)).items == [release]
-    n1 = await world.node("n1")
-    sent = await world.call(node.AGENT_FILE, token=n1.token, sha256=release.sha256)
-    assert sent.content == content
-
-
-async def test_only_an_archive_is_accepted_as_a_release(world: World) -> None:
-    with pytest.raises(errors.ValidationFailed, match="not an agent archive"):
-        await register(world, b"#!/bin/sh\nrm -rf /\n")
-
-
 async def test_an_upgrade_is_a_signed_task_that_names_the_digest(world: World) -> None:
-    n1, release = await world.node("n1"), await register(world, agent_archive())
+    n1, release = await world.node("n1"), await signed_releases.approved(world, signed_releases.archive())
     body = {"sha256": release.sha256, "reason": UPGRADE_REASON}
     queued = await world.call(agents.NODE_UPGRADE_AGENT, body, node_id=n1.node_id)
     task = await world.next_task(n1)

@@ -98,7 +98,7 @@ async def test_an_action_is_allowed_by_the_key_the_app_named_and_the_denial_is_o
 
 async def test_inputs_that_do_not_fit_the_actions_schema_are_refused_by_field(world: World) -> None:
     cluster = await Cluster.running(world, **DECLARED)
-    for inputs, field in (({"queue": 7}, "queue"), ({}, "$"), ({"queue": "x", "kue": 1}, "kue")):
+    for inputs, field in (({"queue": 7}, "queue"), ({}, "queue"), ({"queue": "x", "kue": 1}, "kue")):
         with pytest.raises(errors.ValidationFailed) as refused:
             await _invoke(cluster, "flush", {"inputs": inputs})
         assert field in str(refused.value.details["fields"])

@@ -6,6 +6,7 @@ from gpuaas_contract.correlations import PART_MAX
 from gpuaas_contract.event_types import EntitlementChanged
 from gpuaas_platform.call import Owner, system_origin
 from gpuaas_platform.kit import db
+from gpuaas_platform.kit.recent_refusals import PER_PROJECT, RecentRefusals
 from gpuaas_platform.record import service as record
 from platform_world import World
 
@@ -58,7 +59,7 @@ async def test_a_caller_who_may_not_read_the_audit_trail_sees_what_is_withheld(w
     token = await world.service_account()
     await _deployed(world, token)
     viewer = await world.person("viewer", "viewer", world.project_id)
-    for reader in (viewer.token, token):
+    for reader in (viewer.token, await world.service_account("program", apps=[])):
         bundle = await _bundle(world, token=reader)
         assert (bundle.audit, bundle.withheld) == (None, {"audit": "record.audit.read"})
         assert len(bundle.operations) == 1
@@ -110,3 +111,44 @@ async def test_events_are_found_by_the_id_and_not_by_walking_through_the_project
     assert [row["detail"] for row in rows] == [
         "SEARCH events USING INDEX events_by_correlation (correlation_id=? AND scope=?)"
     ]
+
+
+async def test_a_refused_request_is_found_by_the_id_in_its_error(world: World) -> None:
+    headers = {"X-Correlation-ID": "ticket-9"}
+    body = instances.DeployInstance(name="one", app_slug="nosuch", topology="pair")
+    with pytest.raises(errors.ApiError) as failed:
+        await world.call(instances.INSTANCE_CREATE, body, headers=headers)
+    (refused,) = (await _bundle(world, "ticket-9")).refused
+    assert (refused.route, refused.code, refused.status) == (
+        "apps.instance.create",
+        failed.value.code,
+        failed.value.status,
+    )
+    assert (refused.message, refused.fix, refused.actor_name) == (failed.value.message, failed.value.fix, "admin")
+
+
+async def test_a_refused_request_is_shown_to_its_caller_and_to_readers_of_the_audit_trail(world: World) -> None:
+    member = await world.person("member", "project_member", world.project_id)
+    viewer = await world.person("viewer", "viewer", world.project_id)
+    body = instances.DeployInstance(name="one", app_slug="nosuch", topology="pair")
+    with pytest.raises(errors.ApiError):
+        await world.call(instances.INSTANCE_CREATE, body, token=member.token, headers={"X-Correlation-ID": "ticket-9"})
+    assert len((await _bundle(world, "ticket-9", member.token)).refused) == 1
+    assert len((await _bundle(world, "ticket-9")).refused) == 1
+    with pytest.raises(errors.NotFound) as missing:
+        await _bundle(world, "ticket-9", viewer.token)
+    assert "search the logs" in missing.value.fix
+
+
+def test_refused_requests_of_one_project_do_not_push_out_those_of_another(world: World) -> None:
+    recent, request = RecentRefusals(), _refusal(world)
+    recent.add("p-1", "cor-1", request)
+    for number in range(PER_PROJECT + 1):
+        recent.add("p-2", f"cor-{number}", request)
+    assert recent.under("p-1", "cor-1") == [request]
+    assert (recent.under("p-2", "cor-0"), recent.under("p-2", "cor-1")) == ([], [request])
+
+
+def _refusal(world: World) -> correlations.RefusedRequest:
+    texts = dict.fromkeys(("route", "actor_type", "actor_id", "actor_name", "code", "message", "fix"), "x")
+    return correlations.RefusedRequest(occurred_at=world.clock(), status=409, **texts)

@@ -136,7 +136,7 @@ async def cluster(settings: Settings, tmp_path: Path) -> AsyncIterator[Cluster]:
 
 
 async def _service_account(world: World) -> ServiceAccount:
-    account = await world.call(identity.SERVICE_ACCOUNT_CREATE, identity.CreateServiceAccount(name="toy"))
+    account = await world.call(identity.SERVICE_ACCOUNT_CREATE, identity.CreateServiceAccount(name="toy", apps=["toy"]))
     where = {"service_account_id": account.service_account_id}
     key = await world.call(identity.SERVICE_ACCOUNT_KEY_CREATE, **where)
     return ServiceAccount(key.key_id, key.client_secret)

@@ -8,10 +8,14 @@ import httpx
 import msgspec
 import old_records
 import pytest
-from gpuaas_contract import errors, events, identity, operations
+from gpuaas_contract import audit, errors, events, identity, operations
+from gpuaas_contract.permissions import PROGRAM_KEYS, ROLES
 from gpuaas_platform import server
 from gpuaas_platform.edge import http
+from gpuaas_platform.identity import store
+from gpuaas_platform.kit import db
 from gpuaas_platform.kit.settings import Settings
+from gpuaas_platform.operations import upgrade
 from gpuaas_platform.record import heads, verify
 from platform_world import FakeClock, World
 from scripted_controller import Cluster, Controller, Held
@@ -31,6 +35,7 @@ async def old_world(records: old_records.Records, settings: Settings, clock: Fak
     clock.now = datetime.datetime.fromisoformat(records.now)
     await old_records.load(records, settings, before_migration=21)
     async with server.open_site(settings, clock) as site:
+        await upgrade.bind_accounts(site)
         application = http.application(site, server.DOMAINS)
         transport = httpx.ASGITransport(app=application, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
@@ -126,3 +131,37 @@ async def _audit_findings(world: World, settings: Settings) -> list[str]:
         verdicts = await verify.verify(source, evidence)
     assert len(verdicts) == 2
     return [finding.message for verdict in verdicts for finding in verdict.findings]
+
+
+async def test_the_account_of_the_older_release_is_bound_to_the_app_that_it_operated(old_world: World) -> None:
+    (account,) = (await old_world.call(identity.SERVICE_ACCOUNT_LIST)).items
+    assert (account.apps, account.permissions) == (["toy"], sorted(ROLES["service_account"]))
+    warnings = [
+        event.payload
+        for event in (await old_world.call(events.EVENT_LIST, query={"limit": 500})).items
+        if event.type == "identity.service_account.bound"
+    ]
+    assert [(event["apps"], event["bound_by"]) for event in warnings] == [(["toy"], "platform")]
+    assert "gpuaas service-account bind controller --app toy" in warnings[0]["reason"]
+    rows = (await old_world.call(audit.AUDIT_LIST, query={"page_size": 500})).items
+    assert [row.actor_type for row in rows if row.action == "identity.service_account.bind"] == ["system"]
+
+
+async def test_an_account_is_bound_once_and_one_that_operated_nothing_gets_no_app(
+    records: old_records.Records, settings: Settings, clock: FakeClock
+) -> None:
+    clock.now = datetime.datetime.fromisoformat(records.now)
+    await old_records.load(records, settings, before_migration=21)
+    async with server.open_site(settings, clock) as site:
+        await site.database.write(_forget_its_work)
+        await upgrade.bind_accounts(site)
+        await upgrade.bind_accounts(site)
+        (account,) = await store.SERVICE_ACCOUNTS.find(site.database.reader, "1 = 1")
+        assert (account.apps, account.permissions) == ([], sorted(PROGRAM_KEYS))
+        count = "SELECT count(*) FROM audit WHERE action = 'identity.service_account.bind'"
+        assert [row[0] for row in await site.database.reader.all(count)] == [1]
+
+
+async def _forget_its_work(tx: db.Tx) -> None:
+    await tx.run("UPDATE operations SET lease_actor_id = '', operator_id = ''")
+    await tx.run("DELETE FROM controllers")

@@ -1,6 +1,7 @@
 """The decisions about operations, facts in and facts out: no store, no clock, no doubles."""
 
 import datetime
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -439,6 +440,15 @@ def test_a_forced_end_moves_members_only_where_the_lifecycle_lets_them_and_never
                 assert status not in ("ready", "removed")
 
 
+@dataclass(frozen=True)
+class Account:
+    actor_id: str
+    apps: frozenset[str]
+
+
+HOLDER = Account("sa_1", frozenset({operation("add").app_slug}))
+
+
 def _held() -> Operation:
     lease = Lease(holder="h", claim_id="c", epoch=3, expires_at=LATER, actor_id="sa_1")
     return operation("add", epoch=3, operator_service_account_id="sa_1", lease=lease)
@@ -446,17 +456,22 @@ def _held() -> Operation:
 
 @pytest.mark.parametrize(("epoch", "change"), [(2, {}), (3, {"lease": None}), (3, {"status": "failed"})])
 def test_a_report_counts_only_under_the_newest_epoch_of_an_open_operation(epoch: int, change: dict[str, Any]) -> None:
-    request_rules.check_holder(_held(), 3, "sa_1")
+    request_rules.check_holder(_held(), 3, HOLDER)
     with pytest.raises(errors.LeaseLost):
-        request_rules.check_holder(msgspec.structs.replace(_held(), **change), epoch, "sa_1")
+        request_rules.check_holder(msgspec.structs.replace(_held(), **change), epoch, HOLDER)
 
 
 @pytest.mark.parametrize("operator", ["sa_1", ""])
 def test_a_report_counts_only_from_the_account_that_claimed(operator: str) -> None:
     held = msgspec.structs.replace(_held(), operator_service_account_id=operator)
-    request_rules.check_holder(held, 3, "sa_1")
+    request_rules.check_holder(held, 3, HOLDER)
     with pytest.raises(errors.PermissionDenied):
-        request_rules.check_holder(held, 3, "sa_2")
+        request_rules.check_holder(held, 3, Account("sa_2", HOLDER.apps))
+
+
+def test_a_report_counts_only_while_the_account_operates_the_app() -> None:
+    with pytest.raises(errors.PermissionDenied, match="does not operate"):
+        request_rules.check_holder(_held(), 3, Account(HOLDER.actor_id, frozenset({"another"})))
 
 
 def _error() -> OperationError:

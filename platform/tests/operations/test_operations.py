@@ -42,7 +42,9 @@ async def test_inputs_that_do_not_fit_the_form_are_refused_by_field(world: World
     body = instances.DeployInstance(name="x", app_slug="toy", topology="pair", inputs={"color": "blue"})
     with pytest.raises(errors.ValidationFailed) as refused:
         await world.call(instances.INSTANCE_CREATE, body)
-    assert set(refused.value.details["fields"]) == {"color", "$"}
+    fields = refused.value.details["fields"]
+    assert fields.keys() == {"color", "head_allocation", "hand_allocations"}
+    assert fields["head_allocation"] == "it is missing"
 
 
 async def test_a_lost_lease_can_be_claimed_again_and_the_old_holder_is_refused(world: World) -> None:

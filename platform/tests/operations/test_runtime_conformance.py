@@ -12,6 +12,7 @@ from artifact_world import CONTENT, promoted, trusted
 from gpuaas_contract import (
     actions,
     artifacts,
+    catalog,
     errors,
     identity,
     instances,
@@ -22,8 +23,9 @@ from gpuaas_contract import (
     secrets,
 )
 from gpuaas_contract import node as node_contract
+from gpuaas_contract.endpoint import Endpoint
 from gpuaas_sdk.testing import FakePlatform
-from platform_world import FakeClock, World
+from platform_world import MANIFEST, FakeClock, World
 from scripted_controller import Cluster, Controller, Held, evidence, take_exit
 
 DECLARED: dict[str, Any] = {
@@ -32,6 +34,9 @@ DECLARED: dict[str, Any] = {
         {"name": "flush", "title": "Flush", "permission": "shop.queue.flush", "input_schema": {"type": "object"}}
     ],
 }
+
+
+OTHER: dict[str, Any] = {**MANIFEST, "slug": "other"}
 
 
 class Side(Protocol):
@@ -51,6 +56,7 @@ class Side(Protocol):
     async def member(self, member_id: str) -> instances.Member: ...
     async def artifact(self) -> artifacts.Artifact: ...
     async def arrive(self, placement: placements.ArtifactPlacement) -> None: ...
+    async def foreign(self) -> operations.Operation: ...
 
 
 class Real:
@@ -110,6 +116,16 @@ class Real:
         result = {"status": "succeeded", "result": {"path": f"/var/lib/gpuaas/artifacts/{where}"}}
         await world.call(node_contract.TASK_RESULT, result, token=node.token, task_id=task["task_id"])
 
+    async def foreign(self) -> operations.Operation:
+        world, where = self._cluster.world, {"app_slug": OTHER["slug"], "version": OTHER["version"]}
+        await world.call(catalog.VERSION_REGISTER, OTHER)
+        await world.call(catalog.VERSION_PUBLISH, {}, **where)
+        await world.call(catalog.ENTITLEMENT_SET, {"enabled": True}, app_slug=OTHER["slug"])
+        head, hand = await self._cluster.machines(2, "foreign")
+        inputs = {"head_allocation": head, "hand_allocations": [hand]}
+        body = {"name": "foreign", "app_slug": OTHER["slug"], "topology": "pair", "inputs": inputs}
+        return (await world.call(instances.INSTANCE_CREATE, body)).operation
+
 
 class Fake:
     def __init__(self, platform: FakePlatform, controller: Controller) -> None:
@@ -162,6 +178,12 @@ class Fake:
 
     async def arrive(self, placement: placements.ArtifactPlacement) -> None:
         """Machines in memory have it as soon as they are asked."""
+
+    async def foreign(self) -> operations.Operation:
+        instance = self._platform.add_instance(
+            {"head": ["f-0"], "hand": ["f-1"]}, app_slug=OTHER["slug"], name="foreign"
+        )
+        return self._platform.request(instance, "deploy")
 
 
 @pytest.fixture
@@ -543,6 +565,28 @@ async def test_a_claim_for_an_app_that_is_not_registered_is_refused_and_may_be_r
         with pytest.raises(errors.AppUnknown, match="No app is registered as tooy") as refused:
             await side.controller.world.call(runtime.CLAIM, body, token=side.controller.token)
         assert (refused.value.retryable, refused.value.details) == (True, {"field": "app_slug"}), side
+
+
+async def test_an_account_neither_claims_nor_reports_work_of_an_app_that_it_does_not_operate(
+    sides: tuple[Side, Side],
+) -> None:
+    for side in sides:
+        asked, world, token = await side.foreign(), side.controller.world, side.controller.token
+        claim = {"app_slug": "other", "holder": "test", "claim_id": "c1"}
+        attempts: list[tuple[Endpoint[Any, Any], dict[str, Any]]] = [
+            (runtime.CLAIM, claim),
+            (runtime.HEARTBEAT, {"epoch": 0}),
+            (runtime.COMPLETE, {"epoch": 0}),
+            (runtime.RUNTIME_REPORT, {"holder": "test", "observed_revision": 1}),
+        ]
+        for endpoint, body in attempts:
+            with pytest.raises(errors.PermissionDenied, match="does not operate other") as refused:
+                await world.call(
+                    endpoint, body, token=token, operation_id=asked.operation_id, instance_id=asked.instance_id
+                )
+            assert refused.value.details == {"app_slug": "other", "apps": ["toy"]}, side
+        seen = (await world.call(runtime.CONTROLLER_LIST, token=token)).items
+        assert {controller.app_slug for controller in seen} <= {"toy"}, side
 
 
 async def test_an_illegal_move_and_an_early_complete_have_different_errors(sides: tuple[Side, Side]) -> None:

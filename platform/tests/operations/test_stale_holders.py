@@ -92,9 +92,10 @@ async def test_only_the_operator_of_an_instance_claims_its_operations_and_report
     await cluster.controller.carry_out()
     machines = await cluster.machines(2, "own")
     inputs = {"head_allocation": machines[0], "hand_allocations": [machines[1]]}
-    body = instances.DeployInstance(name="own", app_slug="toy", topology="pair", inputs=inputs)
+    named = {"name": "own", "operator_service_account_id": "operator"}
+    body = instances.DeployInstance(app_slug="toy", topology="pair", inputs=inputs, **named)
     operator = await Controller.start(world, "operator")
-    await world.call(instances.INSTANCE_CREATE, body, token=operator.token)
+    await world.call(instances.INSTANCE_CREATE, body)
     assert await cluster.controller.finds_nothing()
     held = await operator.take()
     delivery = (await held.issue()).delivery_id

@@ -155,7 +155,7 @@ async def app(served: Served, tmp_path: Path) -> AsyncIterator[App]:
         await cloud.make_project()
         await cloud.call(catalog.ENTITLEMENT_SET, {"enabled": True}, app_slug="tiny")
         key_file, machines = tmp_path / "tiny-key.json", tmp_path / "machines"
-        key_file.write_bytes(msgspec.json.encode(await cloud.service_account_key("tiny")))
+        key_file.write_bytes(msgspec.json.encode(await cloud.service_account_key("tiny", "tiny")))
         machines.mkdir()
         controller = Controller(served.server, cloud.project_id, key_file, machines)
         controller.start()

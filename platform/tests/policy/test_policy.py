@@ -194,6 +194,21 @@ async def test_a_region_or_sku_asked_for_by_name_is_refused_by_policy_at_once(wo
         assert refused.value.details["rule"] in refused.value.message
 
 
+async def test_what_a_policy_denies_is_in_the_audit_trail_also_as_a_dry_run(world: World) -> None:
+    await _set(world, "org", regions=Choice(allow=["eu-*"]))
+    for dry_run, correlation_id in (("false", "ticket-1"), ("true", "ticket-2")):
+        answer = await world.send(
+            capacity.ALLOCATION_CREATE,
+            capacity.CreateAllocation(region="local"),
+            query={"dry_run": dry_run},
+            headers={"X-Correlation-ID": correlation_id},
+        )
+        assert answer.status_code == 422
+        (row,) = (await world.call(audit.AUDIT_LIST, query={"correlation_id": correlation_id})).items
+        assert (row.action, row.target, row.result) == ("policy.deny", "capacity.allocation.create", "failure")
+        assert (row.details["layer"], row.details["value"]) == ("org", "local")
+
+
 async def test_one_allocation_too_many_is_refused_until_one_is_released(world: World) -> None:
     first = await world.node("n1")
     await world.node("n2")

@@ -5,10 +5,7 @@ import uuid
 from typing import Any
 
 from endpoint_tour import ACTIONS, AUDITED, NOT_DRIVEN, TOLD_TWICE, Recorder, audit_rows, org_id_of, tour
-from gpuaas_contract import (
-    identity,
-    registry,
-)
+from gpuaas_contract import registry, users
 from platform_world import World
 
 
@@ -32,7 +29,7 @@ async def test_every_change_that_is_audited_leaves_exactly_one_row(world: World)
 async def test_a_repeat_and_a_dry_run_leave_no_second_row(world: World) -> None:
     for query in ({}, {}, {"dry_run": "true"}):
         headers = {"X-Correlation-ID": "ticket-2"}
-        await world.send(identity.ORG_CREATE, {"name": "twice"}, key="k1", query=query, headers=headers)
+        await world.send(users.USER_CREATE, {"name": "twice"}, key="k1", query=query, headers=headers)
     assert len(await audit_rows(world, "ticket-2")) == 1
 
 

@@ -107,7 +107,7 @@ async def test_an_organisations_trail_has_its_own_rows_and_those_of_its_projects
     other = await world.call(identity.ORG_CREATE, {"name": "other"})
     await world.call(identity.PROJECT_CREATE, {"name": "theirs"}, org_id=other.org_id)
     rows = (await world.call(audit.ORG_AUDIT_LIST, org_id=other.org_id)).items
-    assert [(row.action, row.position) for row in rows] == [("identity.project.create", 1)]
+    assert [(row.action, row.position) for row in rows] == [("identity.org.created", 1), ("identity.project.create", 2)]
     everything = (await world.call(audit.PLATFORM_AUDIT_LIST)).items
     assert {row.chain for row in everything} == {chain.PLATFORM, other.org_id, await _org_id(world)}
     with pytest.raises(errors.NotFound):

@@ -154,8 +154,9 @@ async def test_where_a_service_account_operates_the_instance_no_other_reports_fo
     await world.entitled_app()
     head, hand = await world.allocation("head"), await world.allocation("hand")
     inputs = {"head_allocation": head.allocation_id, "hand_allocations": [hand.allocation_id]}
-    body = instances.DeployInstance(name="one", app_slug="toy", topology="pair", inputs=inputs)
-    operated = (await world.call(instances.INSTANCE_CREATE, body, token=token)).instance
+    named = {"name": "one", "operator_service_account_id": "controller"}
+    body = instances.DeployInstance(app_slug="toy", topology="pair", inputs=inputs, **named)
+    operated = (await world.call(instances.INSTANCE_CREATE, body)).instance
     other = await world.service_account("other")
     with pytest.raises(errors.PermissionDenied, match="operates"):
         await _report(world, other, operated, _record("r1"))

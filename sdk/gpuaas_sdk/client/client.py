@@ -8,7 +8,6 @@ from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, Self
-from urllib.parse import urlsplit
 
 import httpx
 import msgspec
@@ -44,7 +43,7 @@ class Client:
     """Calls one server over one connection pool. Close it with `async with` or `aclose()`."""
 
     def __init__(self, server: str, auth: Auth, *, ca_file: Path | None = None) -> None:
-        if urlsplit(server).scheme not in ("http", "https") or not urlsplit(server).hostname:
+        if not request.is_address(server):
             raise ValueError(f"{server!r} is not a server address. Example of one: https://cloud.example:8443")
         self.server = server.rstrip("/")
         self._auth = auth

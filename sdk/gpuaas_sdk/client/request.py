@@ -4,9 +4,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import msgspec
+from gpuaas_contract import characters
 from gpuaas_contract.endpoint import Answer, Endpoint, RequestBody
 from gpuaas_contract.wire import NoBody
 
@@ -37,6 +38,15 @@ class Request(Generic[RequestBody, Answer]):
         return {name: value for name, value in headers.items() if value}
 
 
+def is_address(server: str) -> bool:
+    """Return whether this is the address of a server: a scheme, a host and perhaps a port."""
+    try:
+        parts = urlsplit(server)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port over 65535, or half an IPv6 address
+        return False
+
+
 def path(endpoint: Endpoint[Any, Any], given: Mapping[str, str]) -> str:
     """Return the endpoint's path with the given parameters. Raises `TypeError` if one is missing, unknown or empty."""
     wanted = set(re.findall(r"{(\w+)}", endpoint.path))
@@ -63,7 +73,9 @@ def content(endpoint: Endpoint[Any, Any], body: object | None) -> bytes | None:
         return None
     if not isinstance(body, endpoint.request):
         raise TypeError(f"{endpoint.name}: the body must be a {endpoint.request.__name__}, not {type(body).__name__}")
-    return msgspec.json.encode(body)
+    document = msgspec.json.encode(body)
+    # Reports of a controller repeat what programs on machines printed; the platform refuses control characters.
+    return characters.replaced(document) if endpoint.name.startswith("runtime.") else document
 
 
 def _check_names(endpoint: Endpoint[Any, Any], what: str, *, missing: set[str], unknown: set[str]) -> None:

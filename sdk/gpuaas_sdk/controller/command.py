@@ -148,7 +148,7 @@ def _add_options(parser: argparse.ArgumentParser, app_slug: str) -> None:
 
 
 def _credentials(file: str) -> Credentials:
-    advice = "Create a key: gpuaas service-account create NAME --key-file FILE"
+    advice = "Create a key: gpuaas service-account create NAME --app APP --key-file FILE"
     try:
         return msgspec.json.decode(Path(file).read_bytes(), type=Credentials)
     except OSError as error:

@@ -92,7 +92,7 @@ async def test_a_lost_answer_is_asked_for_again_with_the_same_key(lossy: Lossy) 
     async with serving(server.app) as address, lossy(address) as (wired, wire):
         wire.answers_to_lose = 1
         async with Client(wired, BearerToken("tok")) as client:
-            answer = await client.call(ORG_CREATE, CreateOrg(name="acme"))
+            answer = await client.call(ORG_CREATE, CreateOrg(name="acme", first_admin="ada"))
     assert answer.org_id == "org_1"
     keys = server.header("X-Idempotency-Key")
     assert len(keys) == 2
@@ -112,7 +112,7 @@ async def test_a_change_without_any_answer_is_an_unknown_outcome_with_its_key(lo
         wire.answers_to_lose = 1000
         async with Client(wired, BearerToken("tok")) as client:
             with pytest.raises(OutcomeUnknown) as raised:
-                await client.call(ORG_CREATE, CreateOrg(name="acme"), idempotency_key="k1")
+                await client.call(ORG_CREATE, CreateOrg(name="acme", first_admin="ada"), idempotency_key="k1")
     assert raised.value.idempotency_key == "k1"
 
 
@@ -129,7 +129,7 @@ async def test_a_read_without_any_answer_is_unreachable(lossy: Lossy) -> None:
 async def test_a_change_that_never_left_is_unreachable_not_unknown() -> None:
     async with Client(f"http://127.0.0.1:{free_port()}", BearerToken("tok")) as client:
         with pytest.raises(Unreachable):
-            await client.call(ORG_CREATE, CreateOrg(name="acme"))
+            await client.call(ORG_CREATE, CreateOrg(name="acme", first_admin="ada"))
 
 
 async def test_a_change_whose_first_attempt_left_stays_unknown_when_later_attempts_cannot_connect(
@@ -138,7 +138,7 @@ async def test_a_change_whose_first_attempt_left_stays_unknown_when_later_attemp
     monkeypatch.setattr(retries, "back_off_s", lambda attempt: 0.0 if attempt == 0 else 2 * DEADLINE_S)
     async with goes_down_after_one_request() as address, Client(address, BearerToken("tok")) as client:
         with pytest.raises(OutcomeUnknown, match="connection attempts failed") as raised:
-            await client.call(ORG_CREATE, CreateOrg(name="acme"), idempotency_key="k1")
+            await client.call(ORG_CREATE, CreateOrg(name="acme", first_admin="ada"), idempotency_key="k1")
     assert raised.value.idempotency_key == "k1"
 
 
@@ -160,7 +160,7 @@ async def test_a_change_that_never_left_before_the_time_was_up_is_unreachable_no
     with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf, socket.create_connection(deaf.getsockname()):
         async with Client(f"http://127.0.0.1:{deaf.getsockname()[1]}", BearerToken("tok")) as client:
             with pytest.raises(Unreachable):
-                await client.call(ORG_CREATE, CreateOrg(name="acme"), timeout_s=0.5)
+                await client.call(ORG_CREATE, CreateOrg(name="acme", first_admin="ada"), timeout_s=0.5)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ async def test_a_change_that_never_left_before_the_time_was_up_is_unreachable_no
 async def test_a_passing_refusal_is_tried_again(refusal: Response) -> None:
     server = Server(refusal, org())
     async with talking_to(server) as client:
-        assert (await client.call(ORG_CREATE, CreateOrg(name="acme"))).name == "acme"
+        assert (await client.call(ORG_CREATE, CreateOrg(name="acme", first_admin="ada"))).name == "acme"
     assert len(set(server.header("X-Idempotency-Key"))) == 1
 
 
@@ -185,14 +185,14 @@ async def test_retry_after_beyond_the_deadline_ends_the_call_at_once() -> None:
     async with talking_to(Server(problem("slow_down", 429, retry_after="3600"))) as client:
         async with asyncio.timeout(30):
             with pytest.raises(Unreachable, match="slow_down"):
-                await client.call(ORG_CREATE, CreateOrg(name="acme"))
+                await client.call(ORG_CREATE, CreateOrg(name="acme", first_admin="ada"))
 
 
 async def test_a_failure_inside_the_platform_is_not_tried_again() -> None:
     server = Server(problem("internal", 500, retryable=True))
     async with talking_to(server) as client:
         with pytest.raises(ApiError, match="because of internal"):
-            await client.call(ORG_CREATE, CreateOrg(name="acme"))
+            await client.call(ORG_CREATE, CreateOrg(name="acme", first_admin="ada"))
     assert len(server.requests) == 1
 
 
@@ -200,7 +200,7 @@ async def test_a_refusal_is_raised_as_its_own_class() -> None:
     server = Server(problem("conflict", 409))
     async with talking_to(server) as client:
         with pytest.raises(Conflict) as raised:
-            await client.call(ORG_CREATE, CreateOrg(name="acme"))
+            await client.call(ORG_CREATE, CreateOrg(name="acme", first_admin="ada"))
     error = raised.value
     assert (error.message, error.details, error.fix) == ("because of conflict", {"field": "name"}, "gpuaas look")
     assert error.correlation_id == "cor_7"

@@ -38,9 +38,11 @@ def prepare() -> None:
         revoke(set())
 
 
-def put_authority(ca_public_keys: list[str]) -> None:
-    """Accept certificates that one of these keys has signed."""
-    files.put(paths.USER_CA, "".join(key + "\n" for key in ca_public_keys).encode(), 0o644)
+def put_authority(ca_public_keys: list[str]) -> bool:
+    """Accept certificates that one of these keys has signed. Return whether others were accepted before."""
+    content, before = "".join(key + "\n" for key in ca_public_keys).encode(), files.read(paths.USER_CA)
+    files.put(paths.USER_CA, content, 0o644)
+    return before not in (None, content)
 
 
 def revoke(serials: set[int]) -> None:

@@ -60,12 +60,13 @@ async def _over(site: Site, reader: db.Reader) -> list[tuple[MachineGrant, str]]
     def why_over(grant: MachineGrant) -> str:
         actor, operation = actors.get(grant.actor_id), heads.get(grant.operation_id)
         scopes = authority.scopes_of(grant.org_id, grant.project_id)
-        verdict = authority.can(actor.caller, MACHINE_ACCESS.permission, scopes) if actor else "hidden"
+        may_enter = actor is not None and authority.can(actor.caller, MACHINE_ACCESS.permission, scopes) == "allowed"
+        operates = actor is not None and (operation is None or operation.app_slug in actor.caller.apps)
         present = rules.Conditions(
             allocation=held.get(grant.allocation_id),
             operation=operation,
             actor_state=actor.state if actor else "",
-            is_permitted=verdict == "allowed",
+            is_permitted=may_enter and operates,
             is_entitled=operation is not None and (operation.project_id, operation.app_slug) in entitled,
             leases_count=leases_count,
         )

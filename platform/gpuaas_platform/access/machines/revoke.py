@@ -24,6 +24,8 @@ from gpuaas_platform.record import service as record
 log = structlog.get_logger()
 
 _RETRY_AFTER = datetime.timedelta(seconds=15)
+_AT_ONCE = 1
+"""A time in the past, for serials that no task has sent yet."""
 
 
 async def revoke(tx: db.Tx, call: Call[MachineGrantPath], body: RevokeGrant) -> MachineGrant:
@@ -47,6 +49,20 @@ async def end(tx: db.Tx, origin: Origin, grant: MachineGrant, reason: str) -> Ma
     payload = structs.pick(MachineAccessEnded, ended, reason=reason)
     await record.emit(tx, origin, "access.machine.ended", payload, ended)
     return ended
+
+
+async def end_all(tx: db.Tx, origin: Origin, reason: str) -> int:
+    """End every grant and have a new SSH authority made, which all nodes then trust instead of the present one.
+
+    This is for a restore. Certificates that were signed since the backup are unknown, so they cannot be refused by
+    their serials. A new authority refuses them too. Return the number of grants."""
+    grants = await store.active(tx)
+    for grant in grants:
+        await end(tx, origin, grant, reason)
+    await ssh_trust.remove_authority(tx)
+    for node_id in await nodes.enrolled_ids(tx):
+        await store.expect(tx, store.Sent(node_id, "", _AT_ONCE))
+    return len(grants)
 
 
 async def send(tx: db.Tx, site: Site, origin: Origin, node_id: str) -> None:

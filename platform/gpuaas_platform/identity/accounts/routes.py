@@ -1,4 +1,4 @@
-"""Routes of service accounts and their keys."""
+"""Routes of service accounts and their keys. `catalog` has those that decide about an account's apps."""
 
 from gpuaas_contract import identity
 
@@ -6,7 +6,6 @@ from gpuaas_platform.call import Routes
 from gpuaas_platform.identity.accounts import service
 
 routes = Routes()
-routes.write(identity.SERVICE_ACCOUNT_CREATE, service.create)
 routes.read(identity.SERVICE_ACCOUNT_LIST, service.list_accounts)
 routes.read(identity.SERVICE_ACCOUNT_GET, service.get)
 routes.write(identity.SERVICE_ACCOUNT_DISABLE, service.disable)

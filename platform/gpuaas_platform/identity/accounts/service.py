@@ -2,43 +2,70 @@
 
 import datetime
 import functools
+from collections.abc import Collection
+from dataclasses import dataclass
 
 import msgspec
 from gpuaas_contract import errors
-from gpuaas_contract.identity import (
-    CreateServiceAccount,
-    RotateServiceAccountKey,
-    ServiceAccount,
-    ServiceAccountKey,
-    ServiceAccountKeyInfo,
-)
+from gpuaas_contract.event_types import ServiceAccountBound
+from gpuaas_contract.identity import RotateServiceAccountKey, ServiceAccount, ServiceAccountKey, ServiceAccountKeyInfo
 from gpuaas_contract.paths import ProjectPath, ServiceAccountKeyPath, ServiceAccountPath
+from gpuaas_contract.permissions import PROGRAM_KEYS, ROLES
 from gpuaas_contract.wire import NoBody, Page, PageQuery
 
-from gpuaas_platform.call import Call
+from gpuaas_platform.call import Call, Origin
 from gpuaas_platform.identity import rules, store
 from gpuaas_platform.identity.tokens import store as token_store
-from gpuaas_platform.kit import db, ids, paging
+from gpuaas_platform.kit import db, ids, paging, structs
+from gpuaas_platform.record import service as record
 
 _IN_PROJECT = "project_id = $1 AND state <> 'deleted'"
 
 
-async def create(tx: db.Tx, call: Call[ProjectPath], body: CreateServiceAccount) -> ServiceAccount:
-    rules.check_name(body.name)
+@dataclass(frozen=True)
+class Reach:
+    """What a service account can do: the apps that it operates, and its permissions."""
+
+    apps: Collection[str]
+    permissions: Collection[str]
+
+
+async def create(tx: db.Tx, call: Call[ProjectPath], name: str, reach: Reach) -> ServiceAccount:
+    rules.check_name(name)
     project = call.in_project()
-    if await store.SERVICE_ACCOUNTS.find(tx, f"{_IN_PROJECT} AND name = $2", project.project_id, body.name):
-        raise errors.Conflict(f"The project already has a service account named {body.name}.")
+    if await store.SERVICE_ACCOUNTS.find(tx, f"{_IN_PROJECT} AND name = $2", project.project_id, name):
+        raise errors.Conflict(f"The project already has a service account named {name}.")
     account = ServiceAccount(
         service_account_id=ids.new("sa"),
         org_id=project.org_id,
         project_id=project.project_id,
-        name=body.name,
+        name=name,
         state="active",
         created_by=call.caller.actor_id,
         created_at=call.now,
+        apps=sorted(reach.apps),
+        permissions=sorted(reach.permissions),
     )
     await store.SERVICE_ACCOUNTS.insert(tx, account)
+    call.details.update(apps=account.apps, permissions=account.permissions)
     return account
+
+
+async def bind(tx: db.Tx, call: Call[ServiceAccountPath], reach: Reach) -> ServiceAccount:
+    account = await set_reach(tx, call.origin, await _not_deleted(tx, call), reach)
+    call.details.update(apps=account.apps, permissions=account.permissions)
+    return account
+
+
+async def set_reach(
+    tx: db.Tx, origin: Origin, account: ServiceAccount, reach: Reach, reason: str = ""
+) -> ServiceAccount:
+    """Save the apps and permissions of an account. They count from its next request on."""
+    bound = msgspec.structs.replace(account, apps=sorted(reach.apps), permissions=sorted(reach.permissions))
+    await store.SERVICE_ACCOUNTS.save(tx, bound)
+    payload = structs.pick(ServiceAccountBound, bound, was=account.apps, bound_by=origin.caller.actor_id, reason=reason)
+    await record.emit(tx, origin, "identity.service_account.bound", payload, bound)
+    return bound
 
 
 async def list_accounts(reader: db.Reader, call: Call[ProjectPath, PageQuery]) -> Page[ServiceAccount]:
@@ -57,10 +84,23 @@ async def owned_by(reader: db.Reader, project_id: str) -> list[str]:
     return await store.SERVICE_ACCOUNTS.keys(reader, _IN_PROJECT, project_id)
 
 
-async def active_id(reader: db.Reader, project_id: str, named: str) -> str | None:
-    """Return the id of the project's active account with this id or name; None if there is none."""
+async def active(reader: db.Reader, project_id: str, named: str) -> ServiceAccount | None:
+    """Return the project's active account with this id or name; None if there is none."""
     account = await _named(reader, project_id, named)
-    return account.service_account_id if account is not None and account.state == "active" else None
+    return account if account is not None and account.state == "active" else None
+
+
+to_bind = store.accounts_to_bind
+
+
+async def bind_at_upgrade(tx: db.Tx, origin: Origin, account: ServiceAccount, apps: Collection[str]) -> None:
+    """Bind an account of an earlier release to the apps that it operated. It keeps the permissions that it had."""
+    keys = ROLES["service_account"] if apps else PROGRAM_KEYS
+    bound = await set_reach(tx, origin, account, Reach(apps, keys), rules.upgrade_warning(account.name, apps))
+    details = {"apps": bound.apps, "permissions": bound.permissions, "reason": "upgrade"}
+    target = bound.service_account_id
+    await record.audit(tx, origin, "identity.service_account.bind", target, bound, details=details)
+    await store.forget_account_to_bind(tx, target)
 
 
 async def disable(tx: db.Tx, call: Call[ServiceAccountPath], _: NoBody) -> ServiceAccount:

@@ -55,7 +55,9 @@ async def delete(
     binding = await _at(tx, call, scope, binding_id)
     role, user_id = binding.role, binding.user_id
     if role in rules.ALWAYS_HELD and not await store.others_holding(tx, role, scope, apart_from=user_id):
-        raise errors.Conflict(f"This is the last {role} here.", fix="Give another user the role first.")
+        raise errors.Conflict(
+            f"This is the last {role} here.", fix=f"Give another user the role first: gpuaas binding grant USER {role}"
+        )
     await store.unbind(tx, binding_id)
     if role == BREAK_GLASS:
         await _announce_end(tx, call, call.in_project(), binding)

@@ -41,6 +41,12 @@ async def end_tokens_of(tx: db.Tx, actor_id: str, *, apart_from: str = "") -> No
     await tx.run("DELETE FROM tokens WHERE actor_id = $1 AND token_id <> $2", actor_id, apart_from)
 
 
+async def end_all(tx: db.Tx) -> int:
+    """End all sessions and the sign-ins in progress. Return the number of sessions."""
+    await tx.run("DELETE FROM oidc_sign_ins")
+    return await tx.run("DELETE FROM tokens")
+
+
 async def add_key(
     tx: db.Tx, key_id: str, service_account_id: str, secret_digest: str, *, created_by: str, now: datetime.datetime
 ) -> None:

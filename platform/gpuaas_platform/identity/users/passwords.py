@@ -11,7 +11,7 @@ import argon2
 from gpuaas_contract import errors
 from gpuaas_contract.users import PASSWORD_LENGTH_MAX, PASSWORD_LENGTH_MIN
 
-from gpuaas_platform.kit.attempts import Attempts
+from gpuaas_platform.kit.attempts import Attempts, Key
 
 hasher = argon2.PasswordHasher()
 """argon2id with the library's default parameters: 64 MiB, three passes."""
@@ -28,24 +28,29 @@ async def hashed(password: str) -> str:
 
 
 async def matches(
-    attempts: Attempts, keys: Sequence[str], now: datetime.datetime, password_hash: str, password: str
+    attempts: Attempts, keys: Sequence[Key], now: datetime.datetime, password_hash: str, password: str
 ) -> bool:
     """Return whether the password is right. A failure counts for each key; after too many, raise without hashing."""
+    _check_wait(attempts, keys, now)  # also here, so that a refused attempt does not wait for a free thread
     return await asyncio.get_running_loop().run_in_executor(
         _WORKERS, _try, attempts, keys, now, password_hash, password
     )
 
 
-def _try(attempts: Attempts, keys: Sequence[str], now: datetime.datetime, password_hash: str, password: str) -> bool:
-    wait_s = attempts.wait_s(keys, now)
-    if wait_s:
-        raise errors.TooManyAttempts(details={"retry_after_s": wait_s})
+def _try(attempts: Attempts, keys: Sequence[Key], now: datetime.datetime, password_hash: str, password: str) -> bool:
+    _check_wait(attempts, keys, now)
     no_password = _no_password()  # also if there is a hash, so that timing does not reveal whether the user exists
     try:
         return hasher.verify(password_hash or no_password, password[: PASSWORD_LENGTH_MAX + 1])
     except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
         attempts.failed(keys, now)
         return False
+
+
+def _check_wait(attempts: Attempts, keys: Sequence[Key], now: datetime.datetime) -> None:
+    wait_s = attempts.wait_s(keys, now)
+    if wait_s:
+        raise errors.TooManyAttempts(details={"retry_after_s": wait_s})
 
 
 @functools.cache

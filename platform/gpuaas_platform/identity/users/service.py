@@ -49,7 +49,7 @@ async def get(reader: db.Reader, call: Call[UserPath]) -> User:
 
 
 async def named(reader: db.Reader, id_or_name: str) -> User:
-    row = await store.user(reader, id_or_name) or await store.user_by_name(reader, id_or_name)
+    row = await store.user_by_name_or_id(reader, id_or_name)
     if row is None:
         raise errors.NotFound
     return store.shown_user(row)
@@ -76,7 +76,7 @@ async def disable(tx: db.Tx, call: Call[UserPath], _: NoBody) -> User:
     if await store.holds(tx, user_id, *role) and not await store.others_holding(tx, *role, apart_from=user_id):
         raise errors.Conflict(
             "This is the last platform admin who can sign in.",
-            fix='Give another user the role first: POST /api/v1/admin/bindings {"role": "platform_admin", …}',
+            fix="Give another user the role first: gpuaas binding grant USER platform_admin --platform",
         )
     await store.set_user_state(tx, user_id, "disabled")
     await token_store.end_tokens_of(tx, user_id)
@@ -106,7 +106,7 @@ async def prepare_own_password(call: Call, body: ChangePassword) -> Prepared:
     row = await store.user(call.site.database.reader, call.caller.actor_id)
     if row is None or not row["password_hash"]:
         raise errors.Conflict("You sign in without a password.", fix="A platform admin can set one for you.")
-    keys = service.attempt_keys(call, row["name"])
+    keys = await service.attempt_keys(call, call.caller.actor_id, row["name"])
     present = body.present_password
     if not await passwords.matches(call.site.attempts, keys, call.now, row["password_hash"], present):
         raise errors.CredentialsInvalid("The present password is wrong.")

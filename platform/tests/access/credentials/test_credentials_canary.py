@@ -101,7 +101,7 @@ class Tour:
         inputs = {"allocation": await self.cloud.allocation(), "host_key": credential_id}
         body = instances.DeployInstance(name="one", app_slug="toy", topology="solo", inputs=inputs)
         assert (await self.send(instances.INSTANCE_CREATE, body)).status_code == 202
-        self.token = await self.cloud.service_account("controller")
+        self.token = await self.cloud.service_account("controller", "toy")
         asked = runtime.ClaimOperation(app_slug="toy", holder="test", claim_id="one", lease_s=60)
         self.claim = await self.cloud.call(runtime.CLAIM, asked, token=self.token)
 

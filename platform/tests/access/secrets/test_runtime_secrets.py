@@ -204,8 +204,9 @@ async def test_where_an_operator_is_named_no_other_service_account_issues_or_ope
     operator = await world.service_account("operator")
     head, hand = await world.allocation("head"), await world.allocation("hand")
     inputs = {"head_allocation": head.allocation_id, "hand_allocations": [hand.allocation_id]}
-    body = instances.DeployInstance(name="one", app_slug="toy", topology="pair", inputs=inputs)
-    await world.call(instances.INSTANCE_CREATE, body, token=operator)
+    named = {"name": "one", "operator_service_account_id": "operator"}
+    body = instances.DeployInstance(app_slug="toy", topology="pair", inputs=inputs, **named)
+    await world.call(instances.INSTANCE_CREATE, body)
     holder = Controller(world, operator, await world.claim(operator))
     issued = await holder.issue(value=CANARY)
     other = Controller(world, await world.service_account("other"), holder.claim)

@@ -5,6 +5,7 @@ import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from gpuaas_contract.errors import (
     IdempotencyKeyMissing,
     InvalidRequest,
     NotFound,
+    PermissionDenied,
     Problem,
     SecretAlreadyDelivered,
     TokenInvalid,
@@ -45,15 +47,24 @@ class Changes:
                 await self._changed.wait()
 
 
+@dataclass(frozen=True)
+class Account:
+    """The service account of the fake platform: the apps that it operates, and its permissions."""
+
+    actor_id: str
+    apps: frozenset[str]
+    permissions: frozenset[str]
+
+
 class Edge:
     """Lets one service account use one project, and records its calls."""
 
-    def __init__(self, project_id: str, key_id: str, client_secret: str) -> None:
+    def __init__(self, project_id: str, account: Account, client_secret: str) -> None:
         self.calls: list[tuple[str, Any]] = []
         self.answers_to_lose: Counter[str] = Counter()
         self.tokens: set[str] = set()
         self._project_id = project_id
-        self._key_id = key_id
+        self._account = account
         self._client_secret = client_secret
         self._keys: set[str] = set()
 
@@ -93,6 +104,8 @@ class Edge:
             raise TokenInvalid()
         if request.path_params.get("project_id", self._project_id) != self._project_id:
             raise NotFound()
+        if endpoint.permission and endpoint.permission not in self._account.permissions:
+            raise PermissionDenied(f"This needs {endpoint.permission}.", details={"permission": endpoint.permission})
 
     def _check_key(self, endpoint: Endpoint[Any, Any], key: str) -> None:
         """Refuse to repeat an endpoint that returns a secret. Any other repeated request is executed again."""
@@ -103,14 +116,14 @@ class Edge:
         self._keys.add(key)
 
     async def _sign_in(self, body: ServiceAccountLogin, request: Request) -> Token:
-        if (body.key_id, body.client_secret) != (self._key_id, self._client_secret):
+        if (body.key_id, body.client_secret) != (self._account.actor_id, self._client_secret):
             raise CredentialsInvalid()
         token = secrets.token_hex(16)
         self.tokens.add(token)
         return Token(access_token=token, expires_in_s=3600)
 
     async def _me(self, body: NoBody, request: Request) -> Me:
-        return Me(actor_type="service_account", actor_id=self._key_id, name="test", bindings=[])
+        return Me(actor_type="service_account", actor_id=self._account.actor_id, name="test", bindings=[])
 
 
 def bearer(request: Request) -> str:

@@ -2,7 +2,7 @@
 
 from gpuaas_contract.errors import AppUnknown, ValidationFailed
 from gpuaas_contract.instances import Instance, Member
-from gpuaas_contract.protocol import observation
+from gpuaas_contract.protocol import observation, request
 from gpuaas_contract.runtime import (
     Controller,
     ObservedMember,
@@ -11,23 +11,27 @@ from gpuaas_contract.runtime import (
     RuntimeReported,
 )
 
+from gpuaas_sdk.testing.platform.edge import Account
 from gpuaas_sdk.testing.platform.records import Records
 
 
 class Observations:
     """The controllers that sent a request, and their observations of instances."""
 
-    def __init__(self, records: Records, app_slug: str, actor_id: str) -> None:
+    def __init__(self, records: Records, app_slug: str, account: Account) -> None:
         self.controllers: dict[str, Controller] = {}
         """By holder."""
         self._records = records
         self._app_slug = app_slug
-        self._actor_id = actor_id
+        self._account = account
+        self.other_apps: set[str] = set()
+        """Apps that are registered, but that the account does not operate."""
 
     def check_app(self, app_slug: str) -> None:
         """Refuse every app except the one of this fake platform."""
-        if app_slug != self._app_slug:
+        if app_slug not in {self._app_slug, *self.other_apps}:
             raise AppUnknown(f"No app is registered as {app_slug}.", details={"field": "app_slug"})
+        request.check_app(app_slug, self._account)
 
     def seen(self, holder: str, version: str = "") -> None:
         """Store that this controller sent a request now."""
@@ -37,7 +41,7 @@ class Observations:
             project_id=self._records.project_id,
             app_slug=self._app_slug,
             holder=holder,
-            actor_id=self._actor_id,
+            actor_id=self._account.actor_id,
             version=version or (known.version if known else ""),
             last_seen_at=self._records.clock(),
         )
@@ -45,6 +49,7 @@ class Observations:
     def report(self, instance_id: str, report: ReportRuntime) -> RuntimeReported:
         """Store the observations that are accepted, and return those that are refused."""
         instance = self._records.instance(instance_id)
+        request.check_operator(instance, self._account)
         if report.observed_revision > instance.revision:
             raise ValidationFailed(
                 f"The instance is at revision {instance.revision}.", details={"field": "observed_revision"}

@@ -5,7 +5,7 @@ A test requests operations, runs an app's `Runner` against the fake platform, an
 import asyncio
 import datetime
 import secrets as random_secrets
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from gpuaas_contract.instances import AccessBundle, Instance, Member
 from gpuaas_contract.lifecycles import ENDED_OPERATION
 from gpuaas_contract.node import TaskError
 from gpuaas_contract.operations import DEADLINES_S, ExitName, Operation, OperationKind
+from gpuaas_contract.permissions import CONTROLLER_KEYS
 from gpuaas_contract.placements import ArtifactPlacement
 from starlette.applications import Starlette
 
@@ -25,7 +26,7 @@ from gpuaas_sdk.auth import ServiceAccount
 from gpuaas_sdk.client import Client
 from gpuaas_sdk.testing.platform import rows
 from gpuaas_sdk.testing.platform.artifacts import Artifacts
-from gpuaas_sdk.testing.platform.edge import Changes, Edge
+from gpuaas_sdk.testing.platform.edge import Account, Changes, Edge
 from gpuaas_sdk.testing.platform.observations import Observations
 from gpuaas_sdk.testing.platform.records import Clock, Records
 from gpuaas_sdk.testing.platform.routes import Routes
@@ -42,19 +43,22 @@ class FakePlatform:
         app_slug: str,
         *,
         secret_purposes: Sequence[SecretPurpose] = (),
+        permissions: Collection[str] = CONTROLLER_KEYS,
         clock: Clock = lambda: datetime.datetime.now(datetime.UTC),
     ) -> None:
-        """`secret_purposes` must be those that the app's manifest declares."""
+        """`secret_purposes` must be those that the app's manifest declares; so must `permissions`, if its `controller`
+        lists any."""
         self.app_slug = app_slug
         self.project_id = "prj_test"
         self.key_id = "key_test"
         self.client_secret = random_secrets.token_hex(8)
         self.records = Records(self.project_id, clock)
-        self.runtime = Runtime(self.records)
-        self.observations = Observations(self.records, app_slug, self.key_id)
+        account = Account(self.key_id, frozenset({app_slug}), frozenset(permissions))
+        self.runtime = Runtime(self.records, account)
+        self.observations = Observations(self.records, app_slug, account)
         self.secrets = Secrets(self.records, self.runtime, secret_purposes)
         self.artifacts = Artifacts(self.records, self.runtime)
-        self._edge = Edge(self.project_id, self.key_id, self.client_secret)
+        self._edge = Edge(self.project_id, account, self.client_secret)
         self._changes = Changes()
         routes = Routes(
             edge=self._edge,
@@ -76,13 +80,18 @@ class FakePlatform:
         self,
         members: Mapping[str, Sequence[str]],
         *,
+        app_slug: str = "",
         name: str = "demo",
         topology: str = "",
         inputs: dict[str, Any] | None = None,
         ready: bool = False,
     ) -> Instance:
-        """Add an instance. `members` lists the nodes of each role. With `ready`, the instance is already deployed."""
-        instance = self.records.add_instance(self.app_slug, name, topology, inputs or {})
+        """Add an instance. `members` lists the nodes of each role. With `ready`, the instance is already deployed.
+
+        With `app_slug`, it is an instance of another app, which the service account does not operate."""
+        if app_slug:
+            self.observations.other_apps.add(app_slug)
+        instance = self.records.add_instance(app_slug or self.app_slug, name, topology, inputs or {})
         for component_key, node_names in members.items():
             for node_name in node_names:
                 self.records.add_member(instance, component_key, node_name)

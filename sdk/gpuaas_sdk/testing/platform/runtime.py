@@ -31,17 +31,20 @@ from gpuaas_contract.runtime import (
 from msgspec.structs import replace
 
 from gpuaas_sdk.testing.platform import rows
+from gpuaas_sdk.testing.platform.edge import Account
 from gpuaas_sdk.testing.platform.records import Records
 
 
 class Runtime:
     """The changes of operations: by controllers, and by users through exits."""
 
-    def __init__(self, records: Records) -> None:
+    def __init__(self, records: Records, account: Account) -> None:
         self._records = records
+        self._account = account
 
     def claim(self, claim: ClaimOperation) -> Claim:
         """Return the operation that this claim id has claimed already; otherwise claim the oldest free one."""
+        request.check_app(claim.app_slug, self._account)
         self._end_expired()
         operations = list(self._records.operations.values())
         own = [operation for operation in operations if self._claim_id(operation) == claim.claim_id]
@@ -106,7 +109,7 @@ class Runtime:
 
     def complete(self, operation_id: str, body: CompleteOperation) -> Operation:
         """End the operation with the result that follows from its members. A repeated call returns the same result."""
-        operation = self._records.operation(operation_id)
+        operation = self._operated(operation_id)
         if operation.status in ENDED_OPERATION and operation.epoch == body.epoch:
             return operation
         operation = self.claimed(operation_id, body.epoch)
@@ -118,7 +121,7 @@ class Runtime:
 
     def fail(self, operation_id: str, body: FailOperation) -> Operation:
         """Fail the operation. A repeated call returns the same result."""
-        operation = self._records.operation(operation_id)
+        operation = self._operated(operation_id)
         if operation.status == "failed" and operation.epoch == body.epoch:
             return operation
         operation = self.claimed(operation_id, body.epoch)
@@ -146,7 +149,12 @@ class Runtime:
         """Return the operation if its lease still has this epoch; otherwise raise `LeaseLost`."""
         self._end_expired()
         operation = self._records.operation(operation_id)
-        request.check_holder(operation, epoch, actor_id="")
+        request.check_holder(operation, epoch, self._account)
+        return operation
+
+    def _operated(self, operation_id: str) -> Operation:
+        operation = self._records.operation(operation_id)
+        request.check_operator(operation, self._account)
         return operation
 
     def _after(self, seconds: float) -> datetime.datetime:

@@ -1,0 +1,1 @@
+"""Check this installation and its way to the server: `facts` reads, `checks` judges."""

@@ -1,0 +1,1 @@
+"""Backups: make an encrypted file of the whole platform, check it, and restore it on an empty machine."""

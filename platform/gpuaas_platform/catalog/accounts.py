@@ -1,0 +1,54 @@
+"""Create service accounts and bind them to apps. An account gets only permissions that its apps list in a manifest."""
+
+from collections.abc import Collection
+
+from gpuaas_contract import errors
+from gpuaas_contract.identity import BindServiceAccount, CreateServiceAccount, ServiceAccount
+from gpuaas_contract.paths import ProjectPath, ServiceAccountPath
+from gpuaas_contract.permissions import KEYS, PROGRAM_KEYS
+
+from gpuaas_platform.call import Call
+from gpuaas_platform.catalog import permissions, rules, service, store
+from gpuaas_platform.identity.accounts import service as accounts
+from gpuaas_platform.identity.accounts.service import Reach
+from gpuaas_platform.kit import db
+
+
+async def create(tx: db.Tx, call: Call[ProjectPath], body: CreateServiceAccount) -> ServiceAccount:
+    return await accounts.create(tx, call, body.name, await _reach(tx, call, body))
+
+
+async def bind(tx: db.Tx, call: Call[ServiceAccountPath], body: BindServiceAccount) -> ServiceAccount:
+    return await accounts.bind(tx, call, await _reach(tx, call, body))
+
+
+async def _reach(reader: db.Reader, call: Call[ProjectPath], body: CreateServiceAccount | BindServiceAccount) -> Reach:
+    apps = set(body.apps)
+    for app_slug in sorted(apps):
+        await service.check_app(reader, app_slug, field="apps")
+    offered = await _offered(reader, apps) if apps else PROGRAM_KEYS
+    if body.permissions is None:
+        return Reach(apps, offered)
+    for key in sorted(set(body.permissions) - offered):
+        if apps or not await _is_for_programs(reader, call.path.project_id, key):
+            raise _not_offered(key, apps)
+    return Reach(apps, set(body.permissions))
+
+
+async def _offered(reader: db.Reader, apps: Collection[str]) -> frozenset[str]:
+    """Return what the apps' controllers need, in all versions: instances of several versions can run at once."""
+    manifests = [manifest for app_slug in apps for manifest in await store.manifests(reader, app_slug)]
+    return frozenset[str]().union(*map(rules.controller_keys, manifests))
+
+
+async def _is_for_programs(reader: db.Reader, project_id: str, key: str) -> bool:
+    """Return whether an app of the project declares the key and gives it to service accounts."""
+    return key not in KEYS and "service_account" in await permissions.holders(reader, key, project_id)
+
+
+def _not_offered(key: str, apps: Collection[str]) -> errors.ValidationFailed:
+    why = f"{', '.join(sorted(apps))} does not offer {key} to its controller."
+    fix = "Leave it out. If the controller needs it, the app lists it in `controller.permissions` of its manifest."
+    if not apps:
+        why, fix = f"A service account without an app cannot get {key}.", "Name the app that it operates in `apps`."
+    return errors.ValidationFailed(why, details={"field": "permissions", "permission": key}, fix=fix)
