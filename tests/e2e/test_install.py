@@ -1,5 +1,6 @@
 """A fresh Debian machine becomes a server by the commands of `docs/how-to/install.md`, and stays one."""
 
+import json
 import os
 import re
 import subprocess
@@ -93,9 +94,10 @@ def test_installing_again_changes_nothing(server: Server) -> None:
 
 def test_the_controller_of_an_app_runs_with_a_key_that_only_root_reads(server: Server) -> None:
     project = re.findall(r"proj_\w+", server.run("gpuaas get projects -o json"))[0]
-    server.run(server.documented("The controller of an app").replace("PROJECT", project))
+    version = json.loads(server.run("gpuaas-slurm manifest"))["version"]
+    server.run(server.documented("The controller of an app").replace("PROJECT", project).replace("VERSION", version))
     server.run("journalctl -fu gpuaas-app-slurm | timeout 60 grep -m 1 controller.started")
-    assert server.run("stat -c %a /etc/gpuaas/slurm.json").strip() == "600"
+    assert server.run("stat -c %a /etc/gpuaas/slurm-key.json").strip() == "600"
     assert server.run("systemctl show -P User gpuaas-app-slurm").strip() != "root"
 
 
