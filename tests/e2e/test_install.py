@@ -57,8 +57,8 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bundle for the lab's machines. Most of its time is the download of the locked packages."""
     folder = tmp_path_factory.mktemp("bundle") / "dist"
     environment = {**os.environ, "DIST": str(folder)}
-    for command in ([ROOT / "tools/wheels", *PARTS], [ROOT / "tools/bundle"]):
-        subprocess.run(command, env=environment, check=True)
+    subprocess.run([str(ROOT / "tools/wheels"), *PARTS], env=environment, check=True)
+    subprocess.run([str(ROOT / "tools/bundle")], env=environment, check=True)
     (made,) = folder.glob("*.tar.gz")
     return made
 

@@ -1,9 +1,11 @@
 """What an installation changes on the machine: files, and the service under systemd. `install` decides and calls it."""
 
 import contextlib
+import grp
 import os
 import shutil
 import ssl
+import stat
 import subprocess
 import sys
 import time
@@ -31,7 +33,7 @@ def write(files: Mapping[Path, units.File], root: Path = Path("/")) -> bool:
     changed = False
     for path, file in files.items():
         target = root / path.relative_to("/")
-        if read(target) == file.text:
+        if _is_as_wanted(target, file):
             say(f"unchanged  {path}")
             continue
         target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -39,8 +41,7 @@ def write(files: Mapping[Path, units.File], root: Path = Path("/")) -> bool:
         draft.unlink(missing_ok=True)
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
             stream.write(file.text)
-        if file.group != "root":
-            shutil.chown(draft, group=file.group)
+        shutil.chown(draft, group=file.group)
         draft.chmod(file.mode)
         draft.replace(target)
         if path == units.USER_FILE:
@@ -48,6 +49,13 @@ def write(files: Mapping[Path, units.File], root: Path = Path("/")) -> bool:
         say(f"written    {path}")
         changed = True
     return changed
+
+
+def _is_as_wanted(target: Path, file: units.File) -> bool:
+    if read(target) != file.text:
+        return False
+    present = target.stat()
+    return (stat.S_IMODE(present.st_mode), present.st_gid) == (file.mode, grp.getgrnam(file.group).gr_gid)
 
 
 def start(*, changed: bool) -> None:

@@ -1,6 +1,7 @@
 """`gpuaas-platform install`: the rendered files, and what a second run changes. `tests/e2e` runs it on a machine."""
 
-import getpass
+import grp
+import os
 import stat
 import subprocess
 import sys
@@ -68,19 +69,34 @@ def test_a_new_installation_listens_on_loopback_only() -> None:
 
 
 def test_a_second_run_changes_nothing_and_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    files = {
-        Path("/etc/one.conf"): units.File("one\n", 0o640, getpass.getuser()),
-        Path("/etc/two"): units.File("two\n"),
-    }
+    files = {Path("/etc/one.conf"): file("one\n", 0o640), Path("/etc/two"): file("two\n", 0o644)}
     assert service.write(files, tmp_path)
     written = tmp_path / "etc/one.conf"
-    assert (written.read_text(), stat.S_IMODE(written.stat().st_mode)) == ("one\n", 0o640)
+    assert (written.read_text(), mode(written)) == ("one\n", 0o640)
     assert not service.write(files, tmp_path)
     assert capsys.readouterr().out.split() == [
         *("written", "/etc/one.conf", "written", "/etc/two"),
         *("unchanged", "/etc/one.conf", "unchanged", "/etc/two"),
     ]
     assert sorted(path.name for path in (tmp_path / "etc").iterdir()) == ["one.conf", "two"]
+
+
+def test_settings_that_others_can_read_are_made_private(tmp_path: Path) -> None:
+    """An operator writes them before the installation, with the password of the database."""
+    written = tmp_path / "etc/one.conf"
+    written.parent.mkdir()
+    written.write_text("one\n")
+    written.chmod(0o644)
+    assert service.write({Path("/etc/one.conf"): file("one\n", 0o640)}, tmp_path)
+    assert mode(written) == 0o640
+
+
+def file(text: str, mode: int) -> units.File:
+    return units.File(text, mode, grp.getgrgid(os.getgid()).gr_name)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
 
 
 def test_the_files_are_shown_without_changing_the_machine() -> None:
