@@ -79,12 +79,20 @@ def wait_until_ready(listen: server.Listen, settings: str) -> None:
             break
         if waited_s - shown_s >= _SAY_EVERY_S:
             shown_s = waited_s
-            say(f"waiting    {url}/readyz ({waited_s:.0f} s)")
+            say(f"waiting    {url}/readyz ({waited_s:.0f} s)\n{_last_log(2)}")
         time.sleep(_LOOK_EVERY_S)
     if not ready:
-        log = output("journalctl", "-u", units.SERVICE, "-n", "8", "-o", "cat", "--no-pager")
-        raise CannotInstall(f"the server does not answer on {url}\n{log}", f"Look at: journalctl -u {units.SERVICE}")
+        raise CannotInstall(
+            f"the server does not answer on {url}\n{_last_log(8)}", f"Look at: journalctl -u {units.SERVICE}"
+        )
     say(f"ready      {url}/readyz")
+
+
+def _last_log(lines: int) -> str:
+    """Return the last lines that the server itself has written, without those of systemd."""
+    match = f"_SYSTEMD_UNIT={units.SERVICE}"
+    text = output("journalctl", match, "-n", str(lines), "-o", "cat", "--no-pager")
+    return "\n".join(f"    {line}" for line in text.splitlines())
 
 
 def _is_ready(url: str, authority: Path | None) -> bool:

@@ -1,4 +1,5 @@
-"""An installation gets only the packages of runtime.lock: the tested versions, pinned by hash, no development tool."""
+"""Attack: a development tool on the server, such as a test framework, is more code that can
+be attacked, and the server does not need it. An installation gets only `runtime.lock`."""
 
 import re
 import tomllib
