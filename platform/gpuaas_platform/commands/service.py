@@ -91,7 +91,7 @@ def wait_until_ready(listen: server.Listen, settings: str) -> None:
 def _last_log(lines: int) -> str:
     """Return the last lines that the server itself has written, without those of systemd."""
     match = f"_SYSTEMD_UNIT={units.SERVICE}"
-    text = output("journalctl", match, "-n", str(lines), "-o", "cat", "--no-pager")
+    text = output("journalctl", match, "-n", str(lines), "-o", "cat", "--no-pager", "--quiet")
     return "\n".join(f"    {line}" for line in text.splitlines())
 
 
