@@ -66,9 +66,6 @@ class MachineGrant(Wire):
     actor_type: Literal["user", "service_account"]
     actor_id: str
     actor_name: str
-    session_id: str = ""
-    """The session in which it was granted. The grant ends when this session, or the key it was made with, is revoked.
-    Empty in grants of earlier releases."""
     serial: Serial
     """Serial number of the certificate, as sshd logs it."""
     source: str
@@ -85,6 +82,9 @@ class MachineGrant(Wire):
     end_reason: str = ""
     enforced_at: Timestamp | None = None
     """When the machine applied the end: it refuses the certificate, and its sessions are closed."""
+    session_id: str = ""
+    """The session in which it was granted. The grant ends when this session, or the key it was made with, is revoked.
+    Empty in grants of earlier releases."""
 
 
 class GrantQuery(PageQuery):

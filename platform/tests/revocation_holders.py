@@ -54,7 +54,7 @@ class Holder:
         return next(grant for grant in grants if grant.grant_id == self.granted.grant_id)
 
     async def refused_serials(self) -> list[str]:
-        """The serials that the next task of the machine tells it to refuse."""
+        """Return the serials in the next task of the machine, which it must refuse."""
         task = await self.world.next_task(self.world.nodes[self.node_name])
         return [str(serial) for serial in task["params"]["revoked_serials"]] if task else []
 

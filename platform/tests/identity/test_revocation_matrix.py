@@ -1,4 +1,4 @@
-"""Attack: whoever has lost a right continues with what they hold. Each revocation is tried against each thing that can
+"""Attack: a caller who lost a right continues with what they hold. Each revocation is tried against each thing that can
 be held; all must take effect within five seconds. `docs/explanation/identity.md` has the same table.
 
 Timers of streams and long polls are short here; for the loops the clock moves by five seconds."""
