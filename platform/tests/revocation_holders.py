@@ -175,7 +175,10 @@ async def disable_account(holder: Holder) -> None:
 
 
 async def unbind_account(holder: Holder) -> None:
-    await holder.world.call(identity.SERVICE_ACCOUNT_BIND, {"apps": []}, service_account_id=holder.actor_id)
+    """Bind the account to another app. It may still claim, but not work of the first app."""
+    other = {**MANIFEST, "slug": "tool", "permissions": {}, "actions": []}
+    await holder.world.call(catalog.VERSION_REGISTER, other)
+    await holder.world.call(identity.SERVICE_ACCOUNT_BIND, {"apps": ["tool"]}, service_account_id=holder.actor_id)
 
 
 async def withdraw_entitlement(holder: Holder) -> None:
