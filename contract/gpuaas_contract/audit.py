@@ -21,8 +21,8 @@ class AuditEntry(Wire):
     """`user`, `service_account`, `node`, `system` for the platform itself, or `anonymous`."""
     actor_id: str
     action: str
-    """The endpoint's name, or the name of what the platform did itself; `authz.deny` for a refusal, `policy.deny` for
-    one by a policy overlay."""
+    """What was done: the name of the called endpoint, or of an action of the platform itself. `authz.deny`: the caller
+    lacked the permission. `policy.deny`: a policy overlay forbade the request."""
     target: str
     """Ids of the resources it is about, outermost first; for a refusal the endpoint's name."""
     result: str

@@ -29,7 +29,7 @@ Level = Literal["project", "org", "platform"]
 @dataclass(frozen=True)
 class EventType:
     name: str
-    """`domain.thing.happened`, on the wire and never renamed."""
+    """The type's name on the wire, in the form `domain.thing.happened`. A published name is never changed."""
     meaning: str
     payload: type[Wire]
     levels: tuple[Level, ...] = ("project",)

@@ -192,7 +192,7 @@ SERVICE_ACCOUNT_TOKEN = API.row(
     "/auth/service-account/token",
     "auth.service_account_token",
     "Sign in with a service-account key",
-    "Returns a short-lived token.",
+    "Returns a short-lived access token, which authenticates the account's requests.",
 ).post(
     ServiceAccountLogin, Token, subject="", audience="public", secret_answer=True, errors=(errors.CredentialsInvalid,)
 )
@@ -254,7 +254,7 @@ SERVICE_ACCOUNT_ENABLE = SERVICE_ACCOUNT.row(
     "/enable",
     "identity.service_account.enable",
     "Enable a disabled service account",
-    "It can sign in again with the keys it has.",
+    "The service account can sign in again with its existing keys.",
 ).post(NoBody, ServiceAccount, "identity.service_account.change")
 SERVICE_ACCOUNT_DELETE = SERVICE_ACCOUNT.row(
     "",

@@ -7,8 +7,8 @@ gpuaas can-i apps.instance.create --app slurm
     --sku: With this SKU.
     --app: With this app.
     --artifact-source: With an artifact from there.
-    --platform: At the platform, not in the project.
-    --org: In this organisation, not in the project.
+    --platform: Act on the platform as a whole instead of on one project.
+    --org: Act on this organisation instead of on one project.
 gpuaas policy
     An overlay narrows and never broadens: what is allowed, every layer allows and none denies.
 gpuaas policy show --org acme > acme.yaml

@@ -13,7 +13,7 @@ from gpuaas_cli import failures, output, programs, terminal
 from gpuaas_cli.work import follow
 
 _INTERRUPTED = (-signal.SIGINT, 128 + signal.SIGINT)
-"""Exit status of a program after Ctrl-C: run directly, and run by sudo."""
+"""Exit statuses that mean that Ctrl-C ended the program: the first if it was run directly, the second through sudo."""
 
 
 @contextlib.contextmanager

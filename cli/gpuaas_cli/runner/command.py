@@ -64,7 +64,7 @@ class Levels:
     project: AnyEndpoint
     platform: AnyEndpoint | None = None
     org: AnyEndpoint | None = None
-    platform_help: str = "At the platform, not in the project."
+    platform_help: str = "Act on the platform as a whole instead of on one project."
 
     @property
     def every(self) -> tuple[AnyEndpoint, ...]:

@@ -105,7 +105,7 @@ def _of_runner(command: Command) -> Iterator[tuple[str, Field]]:
     if isinstance(command.endpoint, Levels) and command.endpoint.platform:
         yield "platform", _switch("--platform", command.endpoint.platform_help)
     if isinstance(command.endpoint, Levels) and command.endpoint.org:
-        yield "org", Field("--org", "In this organisation, not in the project.")
+        yield "org", Field("--org", "Act on this organisation instead of on one project.")
     if command.is_list and (kind := kinds.of(kinds.item_of(command.main.response))) and kind.hides:
         yield "everything", _switch("--all -a", "Also what is gone.")
     if command.confirm:

@@ -1,4 +1,5 @@
-"""Create, disable and enable users, and set passwords. The `prepare` functions hash before the transaction."""
+"""Create, disable and enable users, and set passwords. The `prepare` functions hash the password before the transaction
+begins, because hashing is slow."""
 
 import functools
 from dataclasses import dataclass
