@@ -10,14 +10,14 @@ class Problem(Wire):
     """RFC 9457 problem details plus the platform's canonical envelope, on every failure of every route."""
 
     type: str
-    """`urn:gpuaas:error:` and the code."""
+    """URI of the error's type: `urn:gpuaas:error:` and the code."""
     title: str
     """What kind of failure it is; the same for every failure with this code."""
     status: int
     detail: str
-    """The same as `message`, where RFC 9457 wants it."""
+    """The same text as `message`, under the name that RFC 9457 defines."""
     code: str
-    """Stable: programs decide by it. docs/reference/errors.md lists all."""
+    """Code of the error, for programs; a code never changes. docs/reference/errors.md lists all."""
     message: str
     """What happened, for people; its wording may change."""
     correlation_id: str
@@ -27,7 +27,7 @@ class Problem(Wire):
     retryable: bool
     """Whether the same request may succeed later."""
     fix: str
-    """What to do next."""
+    """What the caller can do about the error."""
 
 
 class ApiError(Exception):
@@ -56,12 +56,12 @@ class InvalidRequest(ApiError):
 
 class ValidationFailed(ApiError):
     code, status, title, retryable = "validation_error", 400, "A field has a value that is not allowed", False
-    default_fix = "Correct the named field."
+    default_fix = "Correct the field that the message names, and send the request again."
 
 
 class IdempotencyKeyMissing(ApiError):
     code, status, title, retryable = "idempotency_key_missing", 400, "Changes need an X-Idempotency-Key header", False
-    default_fix = "Send one random key per change, and the same key on retries."
+    default_fix = "Send the header X-Idempotency-Key: one random key per change, the same key on retries."
 
 
 class TokenMissing(ApiError):
@@ -123,12 +123,12 @@ class NameAmbiguous(ApiError):
 
 class MethodNotAllowed(ApiError):
     code, status, title, retryable = "method_not_allowed", 405, "This path does not support the method", False
-    default_fix = "Use a method from the Allow header."
+    default_fix = "Use an HTTP method that the Allow header of the answer lists."
 
 
 class Conflict(ApiError):
     code, status, title, retryable = "conflict", 409, "The present state does not allow this", False
-    default_fix = "Read the present state, then decide what to do."
+    default_fix = "Read the present state of the resource, then decide what to do."
 
 
 class IllegalMove(Conflict):
@@ -166,12 +166,12 @@ class OperationInProgress(ApiError):
 
 class LeaseLost(ApiError):
     code, status, title, retryable = "lease_lost", 409, "A newer claim holds this operation", False
-    default_fix = "Stop working on it. The controller with the newer epoch continues."
+    default_fix = "Stop working on the operation. The controller with the newer epoch continues it."
 
 
 class RequestInFlight(ApiError):
     code, status, title, retryable = "request_in_flight", 409, "The first request with this key is still running", True
-    default_fix = "Wait and send the same request again."
+    default_fix = "Wait until the first request has ended, then send the same request again."
 
 
 class SecretAlreadyDelivered(ApiError):
@@ -192,12 +192,12 @@ class CursorExpired(ApiError):
 
 class IdempotencyKeyReused(ApiError):
     code, status, title, retryable = "idempotency_key_reused", 422, "This key was used for another request", False
-    default_fix = "Use a new key for a new change."
+    default_fix = "Send a new random X-Idempotency-Key with each new change."
 
 
 class NotEntitled(ApiError):
     code, status, title, retryable = "not_entitled", 422, "This project may not deploy this app version", False
-    default_fix = "A tenant admin can allow it: gpuaas app entitle APP --project PROJECT"
+    default_fix = "A tenant admin can let the project deploy the app: gpuaas app entitle APP --project PROJECT"
 
 
 class PolicyDenied(ApiError):
@@ -241,7 +241,7 @@ class EvidenceStale(EvidenceRequired):
 
 class EvidenceBusy(EvidenceRequired):
     code, title = "evidence_busy", "The member still runs work"
-    default_fix = "Drain it and wait for the work to end, or use force with a reason."
+    default_fix = "Drain the member and wait until its work has ended, or repeat the request with force and a reason."
 
 
 class EvidenceUnknown(EvidenceRequired):
@@ -262,7 +262,7 @@ class DisruptionBudget(ApiError):
 class CircuitOpen(ApiError):
     code, status, title, retryable = "circuit_open", 409, "Too many members failed to join recently", True
     default_fix = (
-        "Find out why they failed, then: gpuaas role reset-breaker INSTANCE ROLE --reason TEXT. Or wait until"
+        "Find out why the members failed, then: gpuaas role reset-breaker INSTANCE ROLE --reason TEXT. Or wait until"
         " `details.closes_at`."
     )
 
@@ -317,12 +317,12 @@ class ArtifactSignatureInvalid(ArtifactRefused):
 
 class ArtifactSignerUnknown(ArtifactRefused):
     code, title = "artifact_signer_unknown", "No trusted key made the signature"
-    default_fix = "Sign it with a trusted key, or ask an admin to trust the key."
+    default_fix = "Sign the artifact with a trusted key, or ask an admin to trust the key."
 
 
 class ArtifactSignerRevoked(ArtifactRefused):
     code, title = "artifact_signer_revoked", "The key that made the signature was revoked"
-    default_fix = "Sign it with a key that is trusted, then verify it again."
+    default_fix = "Sign the artifact with a trusted key, then verify it again."
 
 
 class ArtifactSourceDenied(ApiError):
@@ -342,7 +342,7 @@ class ArtifactUnverified(ApiError):
 
 class ArtifactNotPromoted(ApiError):
     code, status, title, retryable = "artifact_not_promoted", 422, "The artifact is not in any channel", False
-    default_fix = "Promote it into a channel first."
+    default_fix = "Promote the artifact into a channel first: gpuaas artifact promote ARTIFACT --channel CHANNEL"
 
 
 class ArtifactRetired(ApiError):
@@ -357,7 +357,7 @@ class ArtifactRevoked(ApiError):
 
 class ArtifactUnknown(ApiError):
     code, status, title, retryable = "artifact_unknown", 422, "No artifact has this name and digest", False
-    default_fix = "Publish, verify and promote it in this project, or ask a platform admin to share it."
+    default_fix = "Publish, verify and promote the artifact in this project, or ask a platform admin to share it."
 
 
 class AgentNoReleaseKey(ApiError):
@@ -377,22 +377,22 @@ class AgentSignatureInvalid(ApiError):
 class AgentReleaseUnapproved(ApiError):
     code, status, retryable = "agent_release_unapproved", 409, False
     title = "No second person has approved this agent release"
-    default_fix = "A second person checks it and runs: gpuaas agent approve RELEASE --reason REASON"
+    default_fix = "A second person checks the release and runs: gpuaas agent approve RELEASE --reason REASON"
 
 
 class DeliveryExpired(ApiError):
     code, status, title, retryable = "delivery_expired", 403, "The delivery has expired", False
-    default_fix = "Ask for a new delivery."
+    default_fix = "Ask for a new delivery of the same content."
 
 
 class DeliveryUnknown(ApiError):
     code, status, title, retryable = "delivery_unknown", 404, "No delivery matches this token", False
-    default_fix = "Send the token of this delivery as bearer."
+    default_fix = "Send the token that came with the delivery as bearer token."
 
 
 class BodyTooLarge(ApiError):
     code, status, title, retryable = "body_too_large", 413, "The body is larger than the platform accepts", False
-    default_fix = "Send at most 1 MiB."
+    default_fix = "Send a request body of at most 1 MiB."
 
 
 class HeadTooLarge(ApiError):
@@ -409,12 +409,12 @@ class UnsupportedMediaType(ApiError):
 
 class PreconditionFailed(ApiError):
     code, status, title, retryable = "precondition_failed", 412, "The resource has changed since you read it", False
-    default_fix = "Read it again, apply your change to the new state, and send the new ETag as If-Match."
+    default_fix = "Read the resource again, apply your change to the new state, and send the new ETag as If-Match."
 
 
 class PreconditionRequired(ApiError):
     code, status, title, retryable = "precondition_required", 428, "This change needs an If-Match header", False
-    default_fix = "Read it first and send its ETag as If-Match, or send If-None-Match: * if it does not exist yet."
+    default_fix = "Read the resource and send its ETag as If-Match, or send If-None-Match: * if it does not exist yet."
 
 
 class RateLimited(ApiError):
@@ -436,7 +436,9 @@ class InsufficientStorage(ApiError):
     """`details` has `free_bytes` and `reserve_bytes`, if they are known."""
 
     code, status, title, retryable = "insufficient_storage", 507, "The platform's disk has no room for this", True
-    default_fix = "Ask the operator of the platform to free space on the disk of the data folder, then send it again."
+    default_fix = (
+        "Ask the operator of the platform to free space on the disk of the data folder, then send the request again."
+    )
 
 
 def _tree(root: type[ApiError]) -> list[type[ApiError]]:
@@ -455,7 +457,7 @@ EVERYWHERE: ErrorTypes = (
     RateLimited,
     HeadTooLarge,
 )
-"""Codes that any route may answer with."""
+"""Errors that every endpoint may answer with."""
 AUTHENTICATED: ErrorTypes = (TokenMissing, TokenInvalid, TokenExpired, PermissionDenied, NotFound)
 MUTATION: ErrorTypes = (BodyTooLarge, UnsupportedMediaType, Conflict)
 REPEATED_BY_KEY: ErrorTypes = (IdempotencyKeyMissing, IdempotencyKeyReused, RequestInFlight)

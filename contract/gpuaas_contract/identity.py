@@ -24,10 +24,10 @@ class Project(Wire):
     project_id: str
     org_id: str
     name: str
-    """Unique in the organisation."""
+    """Name of the project; unique in its organisation."""
     created_at: Timestamp
     revision: int = 1
-    """Grows with every change."""
+    """Number of the project's version; it grows with every change."""
 
 
 class ServiceAccount(Wire):
@@ -42,9 +42,9 @@ class ServiceAccount(Wire):
     created_by: str
     created_at: Timestamp
     apps: list[str] = []
-    """Apps that it operates: it can claim and report only their work."""
+    """Apps that the service account operates: it can claim and report on their operations only."""
     permissions: list[str] = []
-    """The only permission keys that it can use."""
+    """The only permission keys that the service account can use."""
 
 
 class Binding(Wire):
@@ -52,11 +52,11 @@ class Binding(Wire):
 
     role: str
     scope: str
-    """`platform`, an org id or a project id."""
+    """Where it applies: `platform`, an organisation's id or a project's id."""
     expires_at: Timestamp | None = None
-    """None: it does not expire."""
+    """When the role ends; none: it does not expire."""
     reason: str = ""
-    """Reason, for temporary access in an emergency."""
+    """Why the role was given; only for temporary access in an emergency."""
 
 
 class Me(Wire):
@@ -68,7 +68,7 @@ class Me(Wire):
     name: str
     bindings: list[Binding]
     session_id: str = ""
-    """The session of this request."""
+    """Id of the session that this request was made with."""
     session_expires_at: Timestamp | None = None
 
 
@@ -83,7 +83,7 @@ class Token(Wire):
     """A token to send as `Authorization: Bearer …` until it expires."""
 
     access_token: str
-    """Shown once; the platform stores only a digest."""
+    """The secret itself. Shown once; the platform stores only a digest."""
     expires_in_s: int
 
 
@@ -99,7 +99,7 @@ class CreateOrg(Request):
 
     name: Name
     first_admin: Id
-    """Name or id of the person who becomes its `tenant_admin`."""
+    """Name or id of the person who becomes `tenant_admin` of the new organisation."""
 
 
 class CreateProject(Request):
@@ -112,7 +112,7 @@ class RenameProject(Request):
     """Renames a project; its id stays."""
 
     name: Name
-    """Unique in the organisation."""
+    """Name of the project; unique in its organisation."""
 
 
 class ProjectQuery(PageQuery):
@@ -130,9 +130,10 @@ class CreateServiceAccount(Request):
     name: Name
     """Unique among the project's accounts that are not deleted."""
     apps: AppSlugs = []
-    """Apps whose controller signs in with it. It can claim and report only their work; empty: no app's."""
+    """Apps that the service account operates. It can claim and report on their operations only; empty: on none."""
     permissions: GivenKeys = None
-    """Permission keys that it gets, of those that its apps offer; none: all of these. An account without an app is
+    """Permission keys that the account gets, of those that its apps offer; none: all of these. An account without an
+    app is
     offered those of a `project_member`."""
 
 
@@ -140,9 +141,9 @@ class BindServiceAccount(Request):
     """Sets which apps a service account operates. Both fields replace what it had."""
 
     apps: AppSlugs
-    """Apps whose controller signs in with it; empty: it can claim no operation any more."""
+    """Apps that the service account operates; empty: it can claim no operations any more."""
     permissions: GivenKeys = None
-    """Permission keys that it gets, of those that its apps offer; none: all of these."""
+    """Permission keys that the account gets, of those that its apps offer; none: all of these."""
 
 
 class ServiceAccountKey(Wire):
@@ -151,7 +152,7 @@ class ServiceAccountKey(Wire):
     key_id: str
     service_account_id: str
     client_secret: str
-    """Shown once; the platform stores only a digest."""
+    """The secret itself. Shown once; the platform stores only a digest."""
 
 
 class ServiceAccountKeyInfo(Wire):
@@ -162,7 +163,7 @@ class ServiceAccountKeyInfo(Wire):
     created_at: Timestamp
     created_by: str
     last_used_at: Timestamp | None = None
-    """When a token was last made with it."""
+    """When the service account last signed in with the key."""
     expires_at: Timestamp | None = None
     """Set when the key was rotated with a grace period."""
 
@@ -177,7 +178,7 @@ class RotateServiceAccountKey(Request):
     """Creates a new key and ends the present one."""
 
     grace_s: GraceSeconds = 0
-    """How long the old key still works beside the new one."""
+    """How many seconds the old key still works beside the new one."""
 
 
 LOGIN = API.row("/auth/login", "auth.login", "Sign in with name and password").post(

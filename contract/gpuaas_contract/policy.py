@@ -29,7 +29,7 @@ class Choice(Request):
     Case-sensitive."""
 
     allow: list[str] | None = None
-    """None allows everything; an empty list allows nothing."""
+    """Allowed values. None: all values are allowed; an empty list: no value is."""
     deny: list[str] = []
     """Denied values, even if a layer allows them."""
 
@@ -54,23 +54,23 @@ class Overlay(Request):
     artifact_bytes_max: int | None = None
     """Largest size of one project's artifacts, including published ones that are not uploaded yet; none: no limit."""
     reason: str = ""
-    """Reason; shown to callers who are refused."""
+    """Why the policy has these restrictions; shown to callers whom it refuses."""
 
 
 class Ineffective(Wire):
     """An entry that allows more than the layers above it. It is stored but has no effect, or only a partial effect."""
 
     layer: Layer
-    """The layer of the entry."""
+    """The policy layer that contains the entry."""
     field: str
-    """Field of the entry: `regions.allow`, `instances_max`."""
+    """Name of the entry without effect, such as `regions.allow` or `instances_max`."""
     entry: str
     """The entry itself."""
     extent: Literal["whole", "part"]
     narrowed_by: Layer
     """No effect: the layer after which nothing of it is left. Partial effect: the first layer that restricts it."""
     rule: str
-    """What restricts it, as a sentence."""
+    """The rule that restricts the entry, as a sentence."""
 
 
 class PolicyLayer(Wire):
@@ -78,10 +78,10 @@ class PolicyLayer(Wire):
 
     layer: Layer
     scope: str
-    """`platform`, an org id or a project id."""
+    """Where it applies: `platform`, an organisation's id or a project's id."""
     overlay: Overlay
     revision: int
-    """Grows with every change; 0: never set."""
+    """Number of the overlay's version; it grows with every change. 0: never set."""
     changed_by: str
     changed_at: Timestamp | None
 
@@ -112,7 +112,7 @@ class PolicyVerdict(Wire):
     """Refused: the first layer that refuses, from global to project. Allowed: the narrowest layer with a list that
     names it, or None when no layer has such a list."""
     rule: str
-    """The entry that decides, as a sentence."""
+    """The policy entry that decides, as a sentence."""
 
 
 class PolicyLimit(Wire):
@@ -121,7 +121,7 @@ class PolicyLimit(Wire):
     limit: Limit
     max: int
     layer: Layer
-    """The first layer with the smallest number."""
+    """The policy layer that sets the limit: the first with the smallest number."""
     rule: str
     """The same as a sentence, with the layer's reason."""
 
@@ -130,9 +130,9 @@ class PolicyExplanation(Wire):
     """What all layers together allow in a project, and why."""
 
     verdicts: list[PolicyVerdict]
-    """One per value that was asked about."""
+    """One answer for each value that the request asked about."""
     limits: list[PolicyLimit]
-    """Limits that a layer sets."""
+    """Limits on numbers and sizes that a policy layer sets for the project."""
     effective: Overlay
     """What all layers together allow."""
     ineffective: list[Ineffective]
@@ -144,7 +144,7 @@ class CanI(Request):
     platform as a whole."""
 
     permission: ShortText
-    """A permission key, the platform's or an app's."""
+    """The permission to check: a key of the platform or of an app."""
     project_id: Id = ""
     org_id: Id = ""
     region: ShortText = ""
@@ -183,7 +183,7 @@ class CanIAnswer(Wire):
     allowed: bool
     decided_by: DecidedByBinding | DecidedByOverlay | DecidedByNone
     explanation: str
-    """The same as a sentence."""
+    """The answer as a sentence for people."""
 
 
 _EXAMPLE = {"regions": {"deny": ["test-*"]}, "allocations_max": 100, "reason": "test sites are not for tenants"}

@@ -14,7 +14,7 @@ class TrustKey(Wire):
 
     trust_key_id: str
     scope: str
-    """A project id, or `platform`."""
+    """Where the key is trusted: a project id, or `platform` for every project."""
     fingerprint: str
     """SHA-256 of the key. Keys are compared by this, not by id."""
     public_key_pem: str

@@ -48,7 +48,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m gpuaas_platform.commands.schema", description=__doc__)
     act = parser.add_mutually_exclusive_group(required=True)
     act.add_argument("--write", action="store_true", help="write the schema files again, after a migration was added")
-    act.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a schema file differs from the tables that the migrations create")
+    act.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; exit with 1 if a schema file differs from the tables that the migrations create",
+    )
     parser.add_argument("--database", default="", help="URL of an empty PostgreSQL database; empty: SQLite only")
     options = parser.parse_args()
     made = {"sqlite": sqlite_schema()}
