@@ -31,7 +31,7 @@ class RequestMachineAccess(Request):
 
 
 class MachineAccess(Wire):
-    """A certificate and what is needed to connect with it."""
+    """An SSH certificate for a machine, with the address, user and host key that are needed to log in."""
 
     grant_id: str
     certificate: str

@@ -85,7 +85,7 @@ class InspectNode(Request):
 
 
 class NodeTask(Wire):
-    """One task of a node."""
+    """A signed instruction of the platform to a node, with its state and result."""
 
     task_id: str
     node_id: str
@@ -128,7 +128,7 @@ AGENT_RELEASE_APPROVE = REGISTERED_RELEASE.row(
     "/approve",
     "capacity.agent_release.approve",
     "Approve a release of the node agent",
-    "By another person than the one who registered it, unless the server was started with "
+    "The caller must be another person than the one who registered the release, unless the server was started with "
     "`--agent-release-approvals 0`.",
 ).post(ApproveAgentRelease, AgentRelease, "capacity.agent.release", subject="sha256")
 AGENT_RELEASE_LIST = ADMIN.row(

@@ -120,7 +120,7 @@ class Artifact(Wire):
     source: Source
     """Where the platform gets the artifact's content from."""
     lifecycle: ArtifactLifecycle
-    """Whether the artifact may be used: draft, promoted, deprecated or retired. Independent of `trust`."""
+    """Whether the artifact may be used: published, promoted, deprecated or retired. Independent of `trust`."""
     trust: ArtifactTrust
     """Whether the last verification of digest and signature succeeded."""
     trust_code: str
@@ -267,7 +267,7 @@ CONTENT_PUT = ARTIFACT.row(
     "/content",
     "artifacts.content.put",
     "Upload the content of a local artifact",
-    "Raw bytes. They are stored only if size and digest are as published.",
+    "The body is the artifact's raw bytes. They are stored only if size and digest are as published.",
 ).put(
     bytes,
     Artifact,
@@ -317,11 +317,14 @@ DEPRECATE = ARTIFACT.row(
     "/deprecate",
     "artifacts.artifact.deprecate",
     "Deprecate an artifact",
-    "New deploys do not use it; running instances can still download it.",
+    "New deploys do not use the artifact; running instances can still download it.",
 ).post(EndArtifact, Artifact, "artifacts.artifact.retire", example={"reason": "replaced by 1.1"})
-RETIRE = ARTIFACT.row("/retire", "artifacts.artifact.retire", "Retire an artifact", "It cannot be used any more.").post(
-    EndArtifact, Artifact, example={"reason": "no longer supported"}
-)
+RETIRE = ARTIFACT.row(
+    "/retire",
+    "artifacts.artifact.retire",
+    "Retire an artifact",
+    "The artifact cannot be downloaded or deployed any more.",
+).post(EndArtifact, Artifact, example={"reason": "no longer supported"})
 REVOKE = ARTIFACT.row(
     "/revoke",
     "artifacts.artifact.revoke",

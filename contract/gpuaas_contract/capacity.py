@@ -55,7 +55,8 @@ class Facts(Wire):
 
 
 class SanitiseAttempt(Wire):
-    """An attempt of the provisioner to reinstall a machine. It needs the provisioner's word and a new enrolment."""
+    """An attempt of the provisioner to reinstall a machine. It succeeds if the provisioner reports success and the
+    machine enrols again."""
 
     attempt_id: str
     reason: str
@@ -200,7 +201,8 @@ class EnrolmentToken(Wire):
 
 
 class ReleaseEvidence(Wire):
-    """What the agent removed, and what was left when it checked. The node is clean when `left_behind` is empty."""
+    """What the agent removed from a node when an allocation was released, and what was left when it checked. The node
+    is clean when `left_behind` is empty."""
 
     user: str = ""
     """Unix user that was removed; empty when it did not exist."""
@@ -214,7 +216,7 @@ class ReleaseEvidence(Wire):
     principals: list[str] = []
     """Files that listed the principals that may log in."""
     files: list[str] = []
-    """Other things: sudo rules, schedules, and files of the user outside its home; the first 100."""
+    """Other files that were removed: sudo rules, schedules, and files of the user outside its home; the first 100."""
     left_behind: list[str] = []
     """Processes, files and other traces of the user that still existed when the agent checked."""
     reported_at: Timestamp | None = None

@@ -126,7 +126,7 @@ class CredentialDelivery(Wire):
 
 
 class OpenCredential(Request):
-    """Opens a delivery, for an operation of the same instance."""
+    """Reads a credential's key from a delivery, for an operation of the same instance."""
 
     operation_id: Id
     epoch: int

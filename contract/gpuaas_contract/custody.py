@@ -28,7 +28,7 @@ class CustodyStatus(Wire):
 
 
 class Unseal(Request):
-    """Gives a server the passphrase of its key."""
+    """Gives a server the passphrase of the key that encrypts secrets."""
 
     passphrase: Passphrase
 
@@ -39,6 +39,6 @@ CUSTODY_GET = ADMIN.row(
 UNSEAL = ADMIN.row(
     "/unseal",
     "custody.seal.open",
-    "Unseal this server with the passphrase of its key",
+    "Unseal this server with the passphrase of the key that encrypts secrets",
     "The passphrase is kept in memory only.",
 ).post(Unseal, CustodyStatus, subject="", repeat="natural", errors=(errors.TooManyAttempts,))

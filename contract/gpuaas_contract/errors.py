@@ -102,7 +102,12 @@ class OidcNotConfigured(ApiError):
 class PermissionDenied(ApiError):
     """`details.permission` and the fix name the permission, where one is missing."""
 
-    code, status, title, retryable = "insufficient_permissions", 403, "You do not have the permission for this", False
+    code, status, title, retryable = (
+        "insufficient_permissions",
+        403,
+        "You do not have the permission for this request",
+        False,
+    )
     default_fix = "Use an account that may do this; `details.permission` names the permission if one is missing."
 
     def __init__(self, message: str = "", *, details: dict[str, Any] | None = None, fix: str = "") -> None:
@@ -127,7 +132,12 @@ class MethodNotAllowed(ApiError):
 
 
 class Conflict(ApiError):
-    code, status, title, retryable = "conflict", 409, "The present state does not allow this", False
+    code, status, title, retryable = (
+        "conflict",
+        409,
+        "The present state of the resource does not allow this request",
+        False,
+    )
     default_fix = "Read the present state of the resource, then decide what to do."
 
 
@@ -146,7 +156,7 @@ class OperationUnfinished(Conflict):
 
 
 class AppUnknown(NotFound):
-    """An app controller may start before its app is registered, so asking again is right."""
+    """Retryable, because an app controller may start before its app is registered."""
 
     code, title, retryable = "app_unknown", "No app is registered under this slug", True
     default_fix = "Check the slug. If the app is not registered yet, register it; then ask again."
@@ -155,22 +165,32 @@ class AppUnknown(NotFound):
 class ProjectNotEmpty(Conflict):
     """`details.owns` lists ids by kind, the first 20 of each."""
 
-    code, title = "project_not_empty", "The project still owns something"
+    code, title = "project_not_empty", "The project still owns resources"
     default_fix = "Delete, release, revoke or decommission what `details.owns` lists, then delete the project."
 
 
 class OperationInProgress(ApiError):
-    code, status, title, retryable = "operation_in_progress", 409, "Another operation is in progress here", True
+    code, status, title, retryable = (
+        "operation_in_progress",
+        409,
+        "Another operation on this instance is in progress",
+        True,
+    )
     default_fix = "gpuaas op follow OPERATION, then try again."
 
 
 class LeaseLost(ApiError):
-    code, status, title, retryable = "lease_lost", 409, "A newer claim holds this operation", False
+    code, status, title, retryable = "lease_lost", 409, "Another controller has claimed this operation since", False
     default_fix = "Stop working on the operation. The controller with the newer epoch continues it."
 
 
 class RequestInFlight(ApiError):
-    code, status, title, retryable = "request_in_flight", 409, "The first request with this key is still running", True
+    code, status, title, retryable = (
+        "request_in_flight",
+        409,
+        "The first request with this idempotency key is still running",
+        True,
+    )
     default_fix = "Wait until the first request has ended, then send the same request again."
 
 
@@ -191,7 +211,12 @@ class CursorExpired(ApiError):
 
 
 class IdempotencyKeyReused(ApiError):
-    code, status, title, retryable = "idempotency_key_reused", 422, "This key was used for another request", False
+    code, status, title, retryable = (
+        "idempotency_key_reused",
+        422,
+        "This idempotency key was used for another request",
+        False,
+    )
     default_fix = "Send a new random X-Idempotency-Key with each new change."
 
 
@@ -201,7 +226,7 @@ class NotEntitled(ApiError):
 
 
 class PolicyDenied(ApiError):
-    code, status, title, retryable = "policy_denied", 422, "A policy overlay denies this", False
+    code, status, title, retryable = "policy_denied", 422, "A policy overlay denies this request", False
     default_fix = "`details.layer` names the policy layer: ask its admin, or choose a value that the policy allows."
 
 
@@ -226,7 +251,7 @@ class NoCapacity(ApiError):
 class EvidenceRequired(ApiError):
     """`details.missing` and the subclass's code name what is missing."""
 
-    code, status, title, retryable = "evidence_required", 422, "Evidence is needed that this is safe", False
+    code, status, title, retryable = "evidence_required", 422, "An observation must show that the member is idle", False
     default_fix = "Send a fresh observation that the member is idle, or use force with a reason."
 
 
@@ -235,7 +260,7 @@ class EvidenceMissing(EvidenceRequired):
 
 
 class EvidenceStale(EvidenceRequired):
-    code, title = "evidence_stale", "The observation is too old"
+    code, title = "evidence_stale", "The observation whether the member is idle is too old"
     default_fix = "Observe again and send the new observation, or use force with a reason."
 
 
@@ -250,7 +275,7 @@ class EvidenceUnknown(EvidenceRequired):
 
 
 class MemberHeld(ApiError):
-    code, status, title, retryable = "member_held", 409, "A hold on this member prevents this", False
+    code, status, title, retryable = "member_held", 409, "A hold on this member prevents the change", False
     default_fix = "`details.owner` can lift the hold. It expires at `details.expires_at`."
 
 
@@ -268,19 +293,24 @@ class CircuitOpen(ApiError):
 
 
 class ExitUnavailable(ApiError):
-    code, status, title, retryable = "exit_unavailable", 409, "This exit is not possible now", False
+    code, status, title, retryable = "exit_unavailable", 409, "The operation cannot be ended in this way now", False
     default_fix = "Read the operation: `exits` lists what is possible."
 
 
 class ArtifactRefused(ApiError):
     """Base of the errors of an artifact's content or signature. Verify stores the code as its result."""
 
-    code, status, title, retryable = "artifact_refused", 422, "The artifact is not valid", False
+    code, status, title, retryable = (
+        "artifact_refused",
+        422,
+        "The content or the signature of the artifact is not valid",
+        False,
+    )
     default_fix = "Publish the correct content under its own digest, sign it and verify it again."
 
 
 class ArtifactDigestMismatch(ArtifactRefused):
-    code, title = "artifact_digest_mismatch", "The content does not match the published digest"
+    code, title = "artifact_digest_mismatch", "The content of the artifact does not match the published digest"
 
 
 class ArtifactTooLarge(ArtifactRefused):
@@ -288,11 +318,11 @@ class ArtifactTooLarge(ArtifactRefused):
 
 
 class ArtifactTruncated(ArtifactRefused):
-    code, title = "artifact_truncated", "The content is incomplete"
+    code, title = "artifact_truncated", "The content of the artifact is incomplete"
 
 
 class ArtifactMediaTypeMismatch(ArtifactRefused):
-    code, title = "artifact_media_type_mismatch", "The source reports another media type"
+    code, title = "artifact_media_type_mismatch", "The source reports another media type than was published"
 
 
 class ArtifactRedirectRefused(ArtifactRefused):
@@ -301,7 +331,7 @@ class ArtifactRedirectRefused(ArtifactRefused):
 
 
 class ArtifactContentMissing(ArtifactRefused):
-    code, title = "artifact_content_missing", "The platform does not have the content"
+    code, title = "artifact_content_missing", "The platform does not have the content of the artifact"
     default_fix = "Upload the content of a local artifact; verify any other artifact again."
 
 
@@ -316,7 +346,7 @@ class ArtifactSignatureInvalid(ArtifactRefused):
 
 
 class ArtifactSignerUnknown(ArtifactRefused):
-    code, title = "artifact_signer_unknown", "No trusted key made the signature"
+    code, title = "artifact_signer_unknown", "No trusted key made the artifact's signature"
     default_fix = "Sign the artifact with a trusted key, or ask an admin to trust the key."
 
 
@@ -331,7 +361,12 @@ class ArtifactSourceDenied(ApiError):
 
 
 class ArtifactSourceUnreachable(ApiError):
-    code, status, title, retryable = "artifact_source_unreachable", 422, "The source does not return the content", True
+    code, status, title, retryable = (
+        "artifact_source_unreachable",
+        422,
+        "The artifact's source does not return the content",
+        True,
+    )
     default_fix = "Check that the source answers and that the token is valid, then try again."
 
 
@@ -346,12 +381,17 @@ class ArtifactNotPromoted(ApiError):
 
 
 class ArtifactRetired(ApiError):
-    code, status, title, retryable = "artifact_retired", 422, "The artifact is retired", False
+    code, status, title, retryable = "artifact_retired", 422, "The artifact is retired and can no longer be used", False
     default_fix = "Use a newer artifact."
 
 
 class ArtifactRevoked(ApiError):
-    code, status, title, retryable = "artifact_revoked", 422, "The artifact is revoked", False
+    code, status, title, retryable = (
+        "artifact_revoked",
+        422,
+        "The artifact is revoked and can never be used again",
+        False,
+    )
     default_fix = "Stop using this digest; publish and verify another artifact."
 
 
@@ -381,7 +421,12 @@ class AgentReleaseUnapproved(ApiError):
 
 
 class DeliveryExpired(ApiError):
-    code, status, title, retryable = "delivery_expired", 403, "The delivery has expired", False
+    code, status, title, retryable = (
+        "delivery_expired",
+        403,
+        "The delivery of the secret or artifact has expired",
+        False,
+    )
     default_fix = "Ask for a new delivery of the same content."
 
 
@@ -435,7 +480,12 @@ class Unavailable(ApiError):
 class InsufficientStorage(ApiError):
     """`details` has `free_bytes` and `reserve_bytes`, if they are known."""
 
-    code, status, title, retryable = "insufficient_storage", 507, "The platform's disk has no room for this", True
+    code, status, title, retryable = (
+        "insufficient_storage",
+        507,
+        "The platform's disk has no room for the content",
+        True,
+    )
     default_fix = (
         "Ask the operator of the platform to free space on the disk of the data folder, then send the request again."
     )

@@ -100,7 +100,7 @@ class BreakerChanged(Wire):
 
 
 class ExitWasTaken(Wire):
-    """A person took an exit of an operation."""
+    """A person retried, cancelled, undid or closed an operation."""
 
     operation_id: str
     kind: OperationKind
@@ -337,7 +337,7 @@ class ArtifactChanged(Wire):
 
 
 class TrustKeyChanged(Wire):
-    """A key was trusted or revoked."""
+    """A public key was trusted to sign artifacts, or its trust was revoked."""
 
     trust_key_id: str
     fingerprint: str
@@ -385,7 +385,7 @@ class ServiceAccountBound(Wire):
     bound_by: str
     """Who did it; `platform` at the upgrade to the release that introduced this."""
     reason: str
-    """What to check, if the platform did it; empty otherwise."""
+    """What an admin should check, if the platform changed the account; empty otherwise."""
 
 
 class ProjectRenamed(Wire):

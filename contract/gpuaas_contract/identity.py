@@ -19,7 +19,7 @@ class Org(Wire):
 
 
 class Project(Wire):
-    """Owns machines, apps and accounts; people have roles in it."""
+    """A project owns allocations, app instances and service accounts; people have roles in it."""
 
     project_id: str
     org_id: str
@@ -138,7 +138,7 @@ class CreateServiceAccount(Request):
 
 
 class BindServiceAccount(Request):
-    """Sets which apps a service account operates. Both fields replace what it had."""
+    """Sets which apps a service account operates, and its permissions. Both replace the earlier values."""
 
     apps: AppSlugs
     """Apps that the service account operates; empty: it can claim no operations any more."""
@@ -224,7 +224,7 @@ SERVICE_ACCOUNT_CREATE = PROJECT.row(
     "/service-accounts",
     "identity.service_account.create",
     "Create a service account",
-    "An account with `apps` is for their controllers; one without is for other programs.",
+    "An account with `apps` is for the controllers of these apps; an account without is for other programs.",
 ).post(
     CreateServiceAccount,
     ServiceAccount,
@@ -236,7 +236,7 @@ SERVICE_ACCOUNT_BIND = SERVICE_ACCOUNT.row(
     "/apps",
     "identity.service_account.bind",
     "Set which apps a service account operates",
-    "It counts from the next request of the account on. Reports on work of an app that it no longer operates are "
+    "The change counts from the next request of the account on. Reports on work of an app that it no longer operates are "
     "refused, and its access to machines for such work ends.",
 ).put(BindServiceAccount, ServiceAccount, errors=(errors.AppUnknown,), example={"apps": []})
 SERVICE_ACCOUNT_LIST = PROJECT.row(
@@ -249,7 +249,7 @@ SERVICE_ACCOUNT_DISABLE = SERVICE_ACCOUNT.row(
     "/disable",
     "identity.service_account.disable",
     "Disable a service account",
-    "Its tokens end at once, and it gets no new ones. Its keys stay.",
+    "The account's tokens end at once, and it gets no new ones. Its keys stay.",
 ).post(NoBody, ServiceAccount, "identity.service_account.change")
 SERVICE_ACCOUNT_ENABLE = SERVICE_ACCOUNT.row(
     "/enable",
@@ -261,7 +261,7 @@ SERVICE_ACCOUNT_DELETE = SERVICE_ACCOUNT.row(
     "",
     "identity.service_account.delete",
     "Delete a service account with its keys and tokens",
-    "Its name can be used again. The account itself can still be read, because old records refer to it.",
+    "The account's name can be used again. The account itself can still be read, because old records refer to it.",
 ).delete(ServiceAccount)
 SERVICE_ACCOUNT_KEY_CREATE = SERVICE_ACCOUNT.row(
     "/keys", "identity.service_account_key.create", "Create a key for a service account"

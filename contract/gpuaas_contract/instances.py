@@ -240,14 +240,14 @@ class SetOperator(Request):
 
 
 class ResetBreaker(Request):
-    """Allows adding to a role again before its breaker closes."""
+    """Allows adding members to a role again, although too many failed."""
 
     reason: Reason
     """Why the breaker is reset, as text for people; sent with the event about it."""
 
 
 class Connection(Wire):
-    """An address of the app."""
+    """An address at which an app instance can be reached."""
 
     name: ShortText
     url: LongText
@@ -265,7 +265,7 @@ class Command(Wire):
 
 
 class AccessBundle(Wire):
-    """How people use the app, as its controller published."""
+    """How people use an app instance: its addresses, paths and commands, as its controller published them."""
 
     endpoints: list[Connection] = []
     paths: dict[str, str] = {}
@@ -313,7 +313,7 @@ DECOMMISSION = INSTANCE.row(
     "/decommission",
     "apps.instance.decommission",
     "Decommission an instance: remove the app from every machine",
-    "Its allocations stay. The app's controller does the work.",
+    "The app's controller removes the app from all machines of the instance. Its allocations stay.",
 ).post(Decommission, Operation, status=202, errors=_REFUSALS)
 STOP = INSTANCE.row("/stop", "apps.instance.stop", "Stop an instance; its members, machines and data stay").post(
     ChangeInstance, Operation, status=202, errors=_REFUSALS
@@ -334,7 +334,7 @@ ROLLBACK = INSTANCE.row(
     "/rollback",
     "apps.instance.rollback",
     "Roll an instance back to the version before the last upgrade",
-    "Only where the app's manifest allows it. It restores the inputs from before the upgrade.",
+    "Only if the app's manifest allows it. The rollback restores the inputs from before the upgrade.",
 ).post(ChangeInstance, Operation, status=202, errors=_REFUSALS)
 MEMBER_OPERATION_CREATE = INSTANCE.row(
     "/member-operations",

@@ -11,7 +11,7 @@ from gpuaas_contract.wire import Id, LongText, Query, Request, ShortText, WaitSe
 
 
 class Trust(Wire):
-    """What a machine pins before it joins: the authority and the task key."""
+    """Keys of the platform that a machine stores before it joins: the certificate authority and the key of tasks."""
 
     ca_pem: str
     """The certificate authority behind the platform's TLS certificate."""
@@ -126,7 +126,7 @@ class TaskResult(Request):
 
 
 class TaskReceipt(Wire):
-    """The platform stored the result."""
+    """Confirms to a node that the platform stored the result of its task."""
 
     task_id: str
 

@@ -224,7 +224,7 @@ class Exit(Wire):
 
 
 class ExitTaken(Wire):
-    """An exit that a person took, and why."""
+    """What a person did to end an operation (retry, cancel, undo, give up), and why."""
 
     name: ExitName
     taken_by: str
@@ -349,7 +349,7 @@ OptionalReason = Annotated[
 
 
 class TakeExit(Request):
-    """Takes an exit of an operation."""
+    """Retries, cancels, undoes or closes an operation, with a reason."""
 
     reason: Reason
     """Reason; stored with the operation and in the audit trail."""
@@ -421,7 +421,7 @@ OPERATION_TOMBSTONE = OPERATION.row(
     "/tombstone",
     "apps.operation.tombstone",
     "Give up members of a failed operation",
-    "Nothing is done on their machines.",
+    "The members count as removed. Nothing is done on their machines.",
 ).post(
     GiveUpMembers,
     Operation,

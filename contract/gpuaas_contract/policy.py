@@ -87,7 +87,7 @@ class PolicyLayer(Wire):
 
 
 class ChangedPolicyLayer(PolicyLayer):
-    """A layer as it is now, and its entries without effect."""
+    """A policy layer after a change, with the entries that have no effect."""
 
     ineffective: list[Ineffective] = []
     """Entries that allow more than the layers above. They change with those layers; later, `explain` shows them."""
@@ -103,7 +103,7 @@ class ExplainPolicy(Request):
 
 
 class PolicyVerdict(Wire):
-    """Whether a value is allowed here, and which layer decides it."""
+    """Whether a policy allows a value, such as a region, and which policy layer decides."""
 
     subject: Subject
     value: str
@@ -178,7 +178,7 @@ class DecidedByNone(Wire, tag_field="kind", tag="none"):
 
 
 class CanIAnswer(Wire):
-    """Whether you may, and what decides it."""
+    """Whether the caller has a permission, and what decides it."""
 
     allowed: bool
     decided_by: DecidedByBinding | DecidedByOverlay | DecidedByNone
@@ -195,25 +195,25 @@ GLOBAL_SET = ADMIN.row(
     "/policy",
     "policy.global.set",
     "Replace the overlay of the platform",
-    "It restricts every organisation. The answer lists entries that have no effect.",
+    "The policy overlay restricts every organisation. The answer lists entries that have no effect.",
 ).put(Overlay, ChangedPolicyLayer, "policy.overlay.change_global", subject="scope", guarded=True, example=_EXAMPLE)
-ORG_GET = ORG.row("/policy", "policy.org.get", "Get the overlay of an organisation").get(
+ORG_GET = ORG.row("/policy", "policy.org.get", "Get the policy overlay of an organisation").get(
     PolicyLayer, "policy.overlay.read"
 )
 ORG_SET = ORG.row(
     "/policy",
     "policy.org.set",
     "Replace the overlay of an organisation",
-    "It restricts the organisation's projects. The answer lists entries that have no effect.",
+    "The policy overlay restricts the organisation's projects. The answer lists entries that have no effect.",
 ).put(Overlay, ChangedPolicyLayer, "policy.overlay.change_org", subject="org_id", guarded=True, example=_EXAMPLE)
-PROJECT_GET = PROJECT.row("/policy", "policy.project.get", "Get the overlay of a project").get(
+PROJECT_GET = PROJECT.row("/policy", "policy.project.get", "Get the policy overlay of a project").get(
     PolicyLayer, "policy.overlay.read"
 )
 PROJECT_SET = PROJECT.row(
     "/policy",
     "policy.project.set",
     "Replace the overlay of a project",
-    "It restricts the project. The answer lists entries that have no effect.",
+    "The policy overlay restricts the project. The answer lists entries that have no effect.",
 ).put(
     Overlay, ChangedPolicyLayer, "policy.overlay.change_project", subject="project_id", guarded=True, example=_EXAMPLE
 )

@@ -172,7 +172,7 @@ class RefusedObservation(Wire):
 
 
 class RuntimeReported(Wire):
-    """The result of a report."""
+    """Answer to a controller's report on an instance: which parts were accepted, and the members now."""
 
     instance: Instance
     members: list[Member]

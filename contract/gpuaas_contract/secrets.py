@@ -96,7 +96,7 @@ SECRET_ISSUE = OPERATION.row(
     "/runtime-secrets",
     "access.secret.issue",
     "Issue a secret for an operation",
-    "While the secret is valid, the same purpose and name again give a new delivery of the same value.",
+    "The same request again gives a new delivery of the same value, while the secret is valid.",
 ).post(
     IssueSecret,
     IssuedSecret,

@@ -60,7 +60,7 @@ class ReportUsage(Request):
 
 
 class UsageReceipt(Wire):
-    """How many records were new."""
+    """Answer to a usage report: how many records were new, and which conflict with stored ones."""
 
     accepted: int
     repeated: int

@@ -16,7 +16,7 @@ class WireMeta(msgspec.StructMeta):
 
 
 class Wire(msgspec.Struct, metaclass=WireMeta):
-    """A value that leaves the platform."""
+    """Base of all types that are sent over the API, as JSON."""
 
 
 class Request(msgspec.Struct, metaclass=WireMeta, forbid_unknown_fields=True):
@@ -28,11 +28,11 @@ class NoBody(Request):
 
 
 class Path(msgspec.Struct, metaclass=WireMeta):
-    """Parameters in the path; none in this one."""
+    """Base of the types with the parameters in a URL path; it has none."""
 
 
 class Query(msgspec.Struct, metaclass=WireMeta, forbid_unknown_fields=True):
-    """Parameters after the question mark."""
+    """Base of the types with the query parameters of a URL, after the question mark."""
 
 
 class NoQuery(Query):

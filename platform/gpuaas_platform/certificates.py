@@ -94,7 +94,8 @@ class Certificates:
         self._noticed_at: datetime.datetime | None = None
 
     def context(self, address: str, source: Source | None = None) -> ssl.SSLContext:
-        """Return a TLS context for a listener. Without a source, the platform's authority signs its certificates."""
+        """Return a TLS context for a listener. Without a certificate of the operator, the platform's authority signs
+        one."""
         source, context = source or Issued(self._authority, address), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._listeners.append(_Listener(address, context, source, source.load(context, self._now())))
         return context

@@ -59,7 +59,9 @@ async def _upgrade(call: Call) -> int:
     planned = rollout.plan(await _chosen(call), release)
     if call["nodes"] and planned.silent:
         silent, fix = rollout.names(planned.silent), f"gpuaas node get {planned.silent[0].name}"
-        raise failures.Failure(f"No heartbeat, so nothing was asked: {silent}", fix, code="node_lost")
+        raise failures.Failure(
+            f"These nodes send no heartbeat, so no upgrade was requested: {silent}", fix, code="node_lost"
+        )
     for line in rollout.left_out(planned, release):
         output.talk(line)
     return await _roll(call, planned.wanted, release)

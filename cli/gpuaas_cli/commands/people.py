@@ -126,13 +126,15 @@ def _password(call: Call) -> str:
 def _show_password(call: Call, made: users.User) -> None:
     """Report that no password was set; a script may have given one on stdin, which is not read without --password."""
     if not made.has_password and not call.dry_run:
-        output.talk("No password was set: stdin is read only with --password. They cannot sign in with a password.")
+        output.talk(
+            "No password was set, because stdin is read only with --password. The person cannot sign in with one."
+        )
         output.talk(f"  to set one: gpuaas user set-password {made.name} < FILE")
 
 
 def _changed(call: Call, _: object) -> None:
     if not call.dry_run:
-        output.talk("Changed. Your other sessions have ended; this one continues.")
+        output.talk("Your password was changed. Your other sessions have ended; this one continues.")
 
 
 def _check_role(call: Call) -> None:

@@ -103,7 +103,7 @@ def _audit_show(call: Call, result: tuple[list[AuditRow], bool]) -> None:
     rows, more = result
     call.show(rows)
     if more and rows:
-        output.talk(f"There may be more: the same with --after {rows[-1].cursor}")
+        output.talk(f"There may be more rows: repeat the command with --after {rows[-1].cursor}")
 
 
 def _filters(*, day: bool = False) -> dict[str, Field]:

@@ -132,7 +132,7 @@ async def _confirm(call: Call) -> None:
         return
     project, again = call["project_id"], f'gpuaas break-glass {call["project_id"]} --reason "WHY"'
     if not ask.is_possible(call.flags):
-        raise failures.usage("There is no terminal to confirm it at", f"{again} --yes")
+        raise failures.usage("The command must be confirmed, but there is no terminal", f"{again} --yes")
     consequence = (
         f"This opens {project} to you for {call['minutes']} minutes. Its organisation reads your name and your reason."
     )
@@ -157,7 +157,7 @@ def _tell(call: Call, binding: RoleBinding) -> None:
     if call["end"]:
         output.talk(f"Your access to {call['project_id']} has ended; its organisation can see that.")
     elif binding.expires_at:
-        output.talk(f"It ends by itself at {output.clock_time(binding.expires_at)}.")
+        output.talk(f"The temporary access ends at {output.clock_time(binding.expires_at)}.")
         output.talk(f"  work in it: gpuaas get instances --project {binding.scope}")
         output.talk(f"  when you are done: gpuaas break-glass {binding.scope} --end")
 

@@ -107,15 +107,23 @@ def _of_runner(command: Command) -> Iterator[tuple[str, Field]]:
     if isinstance(command.endpoint, Levels) and command.endpoint.org:
         yield "org", Field("--org", "Act on this organisation instead of on one project.")
     if command.is_list and (kind := kinds.of(kinds.item_of(command.main.response))) and kind.hides:
-        yield "everything", _switch("--all -a", "Also what is gone.")
+        yield "everything", _switch("--all -a", "Also list deleted and ended resources.")
     if command.confirm:
         yield "yes", _switch("--yes -y", "Do not ask.")
     if command.is_followed:
-        yield "detach", _switch("--detach/--wait -d/-w", "Return at once, or follow it to its end.")
+        yield (
+            "detach",
+            _switch("--detach/--wait -d/-w", "Return at once, or show the operation's progress until it ends."),
+        )
     if command.main.guarded:
-        yield "if_match", Field("--if-match ETAG", "Change only this revision; else the present one.")
+        yield (
+            "if_match",
+            Field(
+                "--if-match ETAG", "Change the resource only if it still has this revision; by default the current one."
+            ),
+        )
     if command.is_rehearsable:
-        yield "dry_run", _switch("--dry-run", "Check everything, change nothing.")
+        yield "dry_run", _switch("--dry-run", "Check the request and show what would happen; change nothing.")
 
 
 def _switch(flag: str, help_text: str) -> Field:

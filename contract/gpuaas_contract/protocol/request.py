@@ -89,7 +89,7 @@ def check_member_request(
 ) -> RoleSpec:
     """Check a member operation and return its role; refuse an operation that is not possible."""
     if instance.status not in _UP:
-        raise errors.Conflict(f"The instance is {instance.status}; members change only while it runs.")
+        raise errors.Conflict(f"The instance is {instance.status}; its members can be changed only while it runs.")
     _check_names(request)
     component_key = request.component_key or _role_of(manifest, members, request)
     role = next((role for role in manifest.roles if role.component_key == component_key), None)
@@ -237,7 +237,7 @@ def check_holder(operation: OperationHead, epoch: int, operator: Operator) -> No
     check_operator(operation, operator)
     if epoch != operation.epoch or operation.lease is None:
         raise errors.LeaseLost(
-            f"Epoch {epoch} is not the newest of {operation.operation_id} ({operation.epoch}).",
+            f"Operation {operation.operation_id} was claimed again: its epoch is {operation.epoch}, not {epoch}.",
             details={"operation_id": operation.operation_id, "epoch": operation.epoch},
         )
     if operation.status not in ("running", "cancelling"):
@@ -246,7 +246,7 @@ def check_holder(operation: OperationHead, epoch: int, operator: Operator) -> No
         raise errors.PermissionDenied(
             "Another service account holds this operation.",
             details={"holder": operation.lease.holder},
-            fix="Report as the service account that claimed it, or claim it again after the lease ends.",
+            fix="Report as the service account that claimed the operation, or claim it after the lease has ended.",
         )
 
 

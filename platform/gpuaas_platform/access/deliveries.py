@@ -100,7 +100,9 @@ async def _open(
         return delivery, thing, False
     now = clock.micros(call.now)
     if delivery.expires_at and delivery.expires_at <= now:
-        raise errors.Conflict("The delivery was not opened in time.", fix="Ask for a new one.")
+        raise errors.Conflict(
+            "The delivery of the secret has expired, because it was not opened in time.", fix="Ask for a new delivery."
+        )
     thing = await of.open(tx, call, held, delivery, thing)
     await of.record(tx, call, held, delivery, thing, "opened")
     await tx.run("UPDATE secret_deliveries SET opened_at = $2 WHERE delivery_id = $1", delivery_id, now)

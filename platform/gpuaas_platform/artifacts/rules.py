@@ -148,8 +148,8 @@ def counting(keys: Collection[TrustKey]) -> tuple[frozenset[str], frozenset[str]
 
 def signer_refusal(was_revoked: bool) -> errors.ArtifactRefused:
     if was_revoked:
-        return errors.ArtifactSignerRevoked("The only trusted key that signed it was revoked.")
-    return errors.ArtifactSignerUnknown("No key that is trusted here signed it.")
+        return errors.ArtifactSignerRevoked("The only trusted key that signed the artifact was revoked.")
+    return errors.ArtifactSignerUnknown("No trusted key of this project or the platform signed the artifact.")
 
 
 def check_quota(quota_bytes: int, *, present: int, asked: int) -> None:
@@ -169,9 +169,14 @@ def check_new_key(trust_key_id: str, fingerprint: str, known: Sequence[TrustKey]
         raise errors.Conflict(f"There is a trust key {trust_key_id} already, or was one.", fix=fix)
     live, revoked_ones = counting(known)
     if fingerprint in revoked_ones:
-        raise errors.Conflict("This key was revoked.", fix="Make a new key pair and sign with that.")
+        raise errors.Conflict(
+            "This trust key was revoked and cannot be trusted again.",
+            fix="Make a new key pair and sign the artifacts with the new key.",
+        )
     if len(live) >= TRUST_KEYS_MAX:
-        raise errors.Conflict(f"There are {TRUST_KEYS_MAX} trust keys already.", fix="Revoke one that is not used.")
+        raise errors.Conflict(
+            f"There are {TRUST_KEYS_MAX} trust keys already.", fix="Revoke a trust key that is not used."
+        )
 
 
 def is_local(artifact: Artifact) -> bool:

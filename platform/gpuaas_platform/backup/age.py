@@ -29,7 +29,10 @@ def identities(path: Path) -> list[Identity]:
             return [pyrage.ssh.Identity.from_buffer(path.read_bytes())]
         return [pyrage.x25519.Identity.from_str(line) for line in _lines(path)]
     except pyrage.IdentityError as error:
-        raise CannotProceed(f"{path} has no usable identity: {error}", "Give the file with --identity") from error
+        raise CannotProceed(
+            f"{path} has no usable identity: {error}",
+            "Name the file with the decryption key (age identity): --identity FILE",
+        ) from error
 
 
 def new_identity(path: Path) -> str:

@@ -90,7 +90,8 @@ class Exchange:
                 raise errors.InvalidRequest(text, details={"field": name.decode()})
 
     def is_local(self) -> bool:
-        """Return whether this machine sent the request. If a proxy on this machine passed it on, it did not."""
+        """Return whether a program on this machine sent the request itself, not a proxy on this machine for another
+        host."""
         return peers.is_loopback(self.peer) and not any(
             name.encode() in self.headers for name in peers.FORWARDED_HEADERS
         )

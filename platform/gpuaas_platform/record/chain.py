@@ -203,7 +203,7 @@ class Walk:
         if row.position < expected:
             return Finding("inserted", row.position, f"there is more than one row at position {row.position}")
         if row.position > expected:
-            return Finding("deleted", expected, f"rows {expected} to {row.position - 1} are not there")
+            return Finding("deleted", expected, f"rows {expected} to {row.position - 1} are missing")
         if row.previous_hash == self.hash:
             return self._explain_content(row, following)
         return self._explain_link(row, following)
@@ -211,7 +211,9 @@ class Walk:
     def _explain_content(self, row: Row, following: Sequence[Row]) -> Finding:
         if row.hash != digest(self.chain, row.position, self.hash, row.document):
             if following and self._written_at(following[0]) == row.position:
-                return Finding("inserted", row.position, "a row was put in; the one after it was written here")
+                return Finding(
+                    "inserted", row.position, "a row was inserted; the row after it was originally at this position"
+                )
             return Finding("edited", row.position, "the row's content does not match its hash")
         if row.cursor <= self._cursor:
             at = self.position if row.cursor > self._cursor_before else row.position

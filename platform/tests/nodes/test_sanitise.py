@@ -79,7 +79,7 @@ async def test_the_provisioner_and_a_new_enrolment_make_a_node_clean(world: Worl
     assert [(change["tenancy"], change["reason"]) for change in changes[1:]] == [
         ("sanitising", "sanitising: its last allocation was released"),
         ("sanitising", "the provisioner has reinstalled it"),
-        ("sanitising", "the node enrolled again"),
+        ("sanitising", "the node enrolled again with a new key"),
         ("clean", f"sanitised by {clean.sanitised_by}"),
     ]
 

@@ -27,7 +27,7 @@ async def sweep(site: Site) -> None:
             try:
                 await site.custody.delete(secret_id)
             except custody.CustodyError as error:
-                raise loop.Later(f"values that are due stay in custody: {error}") from error
+                raise loop.Later(f"expired secrets could not be deleted from the secret store yet: {error}") from error
             await site.database.write(functools.partial(_note_destroyed, site, secret_id))
 
 

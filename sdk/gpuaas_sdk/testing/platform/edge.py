@@ -57,7 +57,7 @@ class Account:
 
 
 class Edge:
-    """Lets one service account use one project, and records its calls."""
+    """The fake platform's API: one service account can use one project, and its calls are recorded for the test."""
 
     def __init__(self, project_id: str, account: Account, client_secret: str) -> None:
         self.calls: list[tuple[str, Any]] = []
