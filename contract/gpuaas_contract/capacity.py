@@ -106,8 +106,7 @@ class Node(Wire):
     """SHA-256 of the agent's file; empty when the agent runs from source."""
     tenancy: NodeTenancy = "clean"
     """Which projects may get the node. `clean`: every project. `used`: only the project that has or had it last.
-    `sanitising` and
-    `quarantined`: no project."""
+    `sanitising` and `quarantined`: no project."""
     tenancy_reason: str = ""
     """Why it is sanitised or quarantined, or the operator's reason to call it clean."""
     used_by_project_id: str = ""

@@ -148,7 +148,7 @@ CREDENTIAL_CREATE = PROJECT.row(
     "/credentials",
     "access.credential.create",
     "Store a private key for apps that log in to hosts with it",
-    "The key is stored in custody and never shown again. The same key under the same name again is the "
+    "The private key is stored encrypted and never shown again. The same key under the same name again is the "
     "same credential.",
 ).post(CreateCredential, Credential, status=201, repeat="natural", errors=(errors.Sealed,))
 CREDENTIAL_LIST = PROJECT.row(

@@ -180,7 +180,12 @@ class OperationInProgress(ApiError):
 
 
 class LeaseLost(ApiError):
-    code, status, title, retryable = "lease_lost", 409, "Another controller has claimed this operation since", False
+    code, status, title, retryable = (
+        "lease_lost",
+        409,
+        "Another controller has claimed this operation",
+        False,
+    )
     default_fix = "Stop working on the operation. The controller with the newer epoch continues it."
 
 
@@ -231,7 +236,8 @@ class PolicyDenied(ApiError):
 
 
 class StorageQuotaExceeded(ApiError):
-    """`details` has `max`, `present` and `asked`, in bytes."""
+    """An organisation's artifacts would need more than its quota. `details` has `max`, `present` and `asked`, in
+    bytes."""
 
     code, status, retryable = "storage_quota_exceeded", 422, False
     title = "The artifacts of the organisation would need more storage than it may use"
@@ -478,7 +484,7 @@ class Unavailable(ApiError):
 
 
 class InsufficientStorage(ApiError):
-    """`details` has `free_bytes` and `reserve_bytes`, if they are known."""
+    """The disk has too little free space. `details` has `free_bytes` and `reserve_bytes`, if they are known."""
 
     code, status, title, retryable = (
         "insufficient_storage",

@@ -469,7 +469,7 @@ _CATALOGUE = (
     ),
     EventType(
         "artifacts.artifact.changed",
-        "an artifact was published, verified, promoted or ended",
+        "an artifact was published, verified, promoted, deprecated, retired or revoked",
         ArtifactChanged,
         levels=("project", "platform"),
     ),

@@ -14,7 +14,7 @@ HOLD_S_MAX = 90 * 24 * 3600
 
 
 class Hold(Wire):
-    """A reason to keep a member from work or from removal."""
+    """Protects a member from new work or from removal until it expires, with a reason."""
 
     hold_id: str
     instance_id: str

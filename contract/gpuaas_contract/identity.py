@@ -133,8 +133,7 @@ class CreateServiceAccount(Request):
     """Apps that the service account operates. It can claim and report on their operations only; empty: on none."""
     permissions: GivenKeys = None
     """Permission keys that the account gets, of those that its apps offer; none: all of these. An account without an
-    app is
-    offered those of a `project_member`."""
+    app is offered those of a `project_member`."""
 
 
 class BindServiceAccount(Request):
@@ -210,7 +209,10 @@ PROJECT_LIST = API.row("/projects", "identity.project.list", "List the projects 
 )
 PROJECT_GET = PROJECT.row("", "identity.project.get", "Get one project").get(Project, "identity.project.read")
 PROJECT_RENAME = PROJECT.row(
-    "", "identity.project.rename", "Rename a project", "The id stays, and so does everything that refers to it."
+    "",
+    "identity.project.rename",
+    "Rename a project",
+    "The project's id stays the same, so everything that refers to the project still works.",
 ).put(RenameProject, Project, guarded=True, example={"name": "research-2"})
 PROJECT_DELETE = PROJECT.row(
     "",
@@ -236,7 +238,7 @@ SERVICE_ACCOUNT_BIND = SERVICE_ACCOUNT.row(
     "/apps",
     "identity.service_account.bind",
     "Set which apps a service account operates",
-    "The change counts from the next request of the account on. Reports on work of an app that it no longer operates are "
+    "The change counts from the next request of the account. Reports on work of apps that it no longer operates are "
     "refused, and its access to machines for such work ends.",
 ).put(BindServiceAccount, ServiceAccount, errors=(errors.AppUnknown,), example={"apps": []})
 SERVICE_ACCOUNT_LIST = PROJECT.row(

@@ -75,7 +75,7 @@ class Instance(Wire):
     previous_inputs: dict[str, Any] = {}
     """The inputs before the last upgrade; a rollback restores them."""
     baseline: Baseline = "up"
-    """State after the last operation on the whole instance; the status is derived from it."""
+    """State of the instance after the last operation on the whole of it; `status` is derived from this."""
     conditions: list[Condition] = []
     """Conditions reported by the platform and the app's controller, by type."""
     artifacts: dict[str, str] = {}
@@ -161,8 +161,7 @@ class DeployInstance(Request):
     """Values for the inputs that the app's manifest declares. They also name the allocations of each role."""
     operator_service_account_id: Id = ""
     """The only service account that may claim operations of the instance; empty: the calling service account if it
-    operates the
-    app, else any of the project that does."""
+    operates the app, else any of the project that does."""
     operating_mode: Id = ""
     """One of the values that the app's manifest offers; empty: the first of them."""
     control_plane_scope: Id = ""
@@ -353,5 +352,5 @@ BREAKER_RESET = ROLE.row(
     "/reset-breaker",
     "apps.role.reset_breaker",
     "Reset the breaker of a role",
-    "Allows adding to the role again after too many failures.",
+    "Allows adding members to the role again after too many failed.",
 ).post(ResetBreaker, Role, subject="component_key", example={"reason": "the image is repaired"})

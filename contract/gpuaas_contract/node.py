@@ -144,9 +144,9 @@ class AgentFile(Wire):
     pinned on it."""
 
 
-TRUST = AGENT_API.row("/trust", "node.trust", "Get the authority to pin and the key that signs tasks").get(
-    Trust, audience="public"
-)
+TRUST = AGENT_API.row(
+    "/trust", "node.trust", "Get the certificate authority and the public key of tasks, which a node must pin"
+).get(Trust, audience="public")
 ENROL = AGENT_API.row("/enrol", "node.enrol", "Join as a node, with a token that works once").post(
     Enrol, Enrolled, audience="public", errors=(errors.CredentialsInvalid,)
 )

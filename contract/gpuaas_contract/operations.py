@@ -352,14 +352,14 @@ class TakeExit(Request):
     """Retries, cancels, undoes or closes an operation, with a reason."""
 
     reason: Reason
-    """Reason; stored with the operation and in the audit trail."""
+    """Why the caller wants this; stored with the operation and in the audit trail."""
 
 
 class GiveUpMembers(Request):
     """Gives up members that cannot be recovered; nothing is done on their machines."""
 
     reason: Reason
-    """Reason; stored with the operation and in the audit trail."""
+    """Why the members are given up; stored with the operation and in the audit trail."""
     member_ids: Annotated[list[Id], msgspec.Meta(max_length=1024)] = []
     """Members to give up; empty: every target that failed."""
 

@@ -203,7 +203,7 @@ ORG_GET = ORG.row("/policy", "policy.org.get", "Get the policy overlay of an org
 ORG_SET = ORG.row(
     "/policy",
     "policy.org.set",
-    "Replace the overlay of an organisation",
+    "Replace the policy overlay of an organisation",
     "The policy overlay restricts the organisation's projects. The answer lists entries that have no effect.",
 ).put(Overlay, ChangedPolicyLayer, "policy.overlay.change_org", subject="org_id", guarded=True, example=_EXAMPLE)
 PROJECT_GET = PROJECT.row("/policy", "policy.project.get", "Get the policy overlay of a project").get(
@@ -212,7 +212,7 @@ PROJECT_GET = PROJECT.row("/policy", "policy.project.get", "Get the policy overl
 PROJECT_SET = PROJECT.row(
     "/policy",
     "policy.project.set",
-    "Replace the overlay of a project",
+    "Replace the policy overlay of a project",
     "The policy overlay restricts the project. The answer lists entries that have no effect.",
 ).put(
     Overlay, ChangedPolicyLayer, "policy.overlay.change_project", subject="project_id", guarded=True, example=_EXAMPLE

@@ -116,7 +116,7 @@ class FailOperation(HolderRequest):
 
 
 class PublishAccess(HolderRequest):
-    """Publishes how people use the app; replaces the previous bundle."""
+    """Publishes how people use an app instance; replaces what was published before."""
 
     endpoints: Annotated[list[Connection], msgspec.Meta(max_length=100)] = []
     paths: Annotated[dict[ShortText, LongText], msgspec.Meta(max_length=100)] = {}

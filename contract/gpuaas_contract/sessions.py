@@ -40,8 +40,7 @@ class OidcExchange(Request):
 
     code: ProviderText
     """Code that the identity provider sent back. It works once, within ten minutes. A dry run checks only the state,
-    does
-    not use the code, and answers with an empty token."""
+    does not use the code, and answers with an empty token."""
     state: ProviderText
 
 

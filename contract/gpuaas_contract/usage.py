@@ -142,7 +142,7 @@ USAGE_REPORT = INSTANCE.row(
     "/usage-records",
     "usage.record.report",
     "Report usage of an instance, up to 1000 records at a time",
-    "A record with the same id again is counted once.",
+    "A record that is reported again with the same id is counted once.",
 ).post(ReportUsage, UsageReceipt, subject="instance_id", repeat="natural")
 USAGE_LIST = PROJECT.row("/usage", "usage.record.list", "List usage records by start time").list(
     UsageRecord, "usage.record.read", query=UsagePageQuery

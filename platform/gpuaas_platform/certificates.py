@@ -28,7 +28,7 @@ _GUIDE = "docs/how-to/renew-certificates.md"
 
 
 class Source(Protocol):
-    """Where the certificates of one listener come from."""
+    """Files or authority that the TLS certificates of one listener come from."""
 
     def load(self, context: ssl.SSLContext, now: datetime.datetime) -> x509.Certificate:
         """Load the current certificate. Raise OSError or ValueError, without a change, if it cannot be used."""

@@ -19,7 +19,8 @@ CONFIGURATION = (
     "/etc/slurm/gres.conf",
     "/etc/slurm/slurm.key",
 )
-"""If one of these files exists on a machine without a receipt, the machine already has another Slurm."""
+"""Configuration files of Slurm. If one exists on a machine without a receipt of this app, the machine has another
+Slurm."""
 
 STATE_FOLDERS = ("/var/lib/slurm/slurmctld", "/var/lib/slurm/slurmd")
 

@@ -72,7 +72,7 @@ async def _release(call: Call, named: str) -> agents.AgentRelease:
     known = await call.session.every(agents.AGENT_RELEASE_LIST)
     matching = rollout.releases(known, named)
     if len(matching) != 1:
-        what = "There are several releases" if matching else "There is no agent release"
+        what = "Several agent releases match" if matching else "There is no agent release"
         raise failures.not_found(f"{what} {named}", "gpuaas agent list")
     return matching[0]
 

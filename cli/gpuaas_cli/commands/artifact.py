@@ -1,7 +1,8 @@
 """`gpuaas artifact`: content by its digest, from publishing to revoking, and whose signatures on it count.
 
 gpuaas artifact
-    Content is published by digest, verified against trusted keys, and promoted into channels.
+    An artifact is content for machines. It is published by digest, verified with trusted keys and promoted into
+    channels.
 gpuaas artifact publish installer --file installer.tgz --media-type application/gzip --signature i.dsse
     Publish an artifact: a local file, or content at a URL or in an OCI registry.
     name NAME

@@ -30,10 +30,10 @@ gpuaas role
 gpuaas role reset-breaker slurm worker --reason "the image is repaired"
     Allow adding members to a role again. gpuaas get roles INSTANCE shows whether its breaker is open.
 gpuaas hold
-    A hold protects a member of an instance from changes. It expires; before that, only the person who placed it can
+    A hold protects a member from new work or from removal. It expires; before that, only the person who placed it can
     lift it.
 gpuaas hold place slurm gpu-2 --name bad-fan --kind no-work --for 3d --reason "technician on Monday"
-    Place a hold on a member, so that operations do not change it for some time.
+    Place a hold on a member: for some time it is not resumed, or not removed (--kind).
     --name: What to call it.
     --kind: no-work: not resumed. no-removal: not removed, replaced or decommissioned.
     --reason

@@ -112,7 +112,7 @@ def _filters(*, day: bool = False) -> dict[str, Field]:
         "since": replace(_moment("--since", day=day), help=since),
         "until": replace(_moment("--until", day=day), help="Only usage that started before this time."),
         "instance_id": Field("--instance", "Only usage of this app instance."),
-        "meter": Field("--meter", "Only of this meter."),
+        "meter": Field("--meter", "Only usage of this meter, such as gpu-time."),
     }
 
 

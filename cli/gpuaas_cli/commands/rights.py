@@ -25,8 +25,8 @@ gpuaas policy explain --region eu-1 --app slurm
     --artifact-source: May artifacts from this source be used?
 gpuaas break-glass proj_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "ticket 4711: the head node hangs"
 gpuaas break-glass proj_01k9z0c5p3v2m8q7r6t5w4x3y2 --end
-    Take temporary access to a project. Its organisation can see who has access, why and until when. Scripts must add
-    --yes.
+    Take temporary access to a project. Its organisation can see who has access, why and until when.
+    Scripts must add --yes.
     project_id PROJECT: The project's id, or its name if you may see the project.
     --reason: Why you need access; stored in the audit trail. Not needed with --end.
     --minutes: Minutes until the access ends.

@@ -25,9 +25,9 @@ _TARGETS = {
     "service_account_id": Field("NAME"),
     "credential_id": Field("CREDENTIAL", "Name or id."),
     "artifact_id": Field("ARTIFACT", "Id, digest, or a name only one has."),
-    "key_id": Field("KEY", "Its id; gpuaas service-account keys NAME lists them."),
-    "ssh_key_id": Field("KEY", "Id, fingerprint, or a comment only one has."),
-    "hold_id": Field("HOLD", "Its name or id."),
+    "key_id": Field("KEY", "Id of the key; gpuaas service-account keys NAME lists the ids."),
+    "ssh_key_id": Field("KEY", "The key, by id, by fingerprint, or by its comment if only one key has it."),
+    "hold_id": Field("HOLD", "The hold, by name or id."),
     "secret_id": Field("SECRET", "Id, or a name only one has."),
     "app_slug": Field("APP"),
     "component_key": Field("ROLE"),
@@ -37,7 +37,7 @@ _TARGETS = {
     "task_id": Field("TASK", "Its id."),
     "grant_id": Field("GRANT", "Its id."),
     "session_id": Field("SESSION", "Its id."),
-    "sha256": Field("RELEASE", "Its version or SHA-256."),
+    "sha256": Field("RELEASE", "The release of the agent, by version or SHA-256."),
     "binding_id": Field("BINDING", "Its id."),
 }
 _HELP = {

@@ -216,13 +216,13 @@ def check_app(app_slug: str, operator: Operator) -> None:
         raise errors.PermissionDenied(
             f"This service account does not operate {app_slug[:100]}.",
             details={"app_slug": app_slug[:100], "apps": sorted(operator.apps)},
-            fix=f"Have a tenant admin bind it: gpuaas service-account bind NAME --app {app_slug[:100]}",
+            fix=f"A tenant admin can allow it: gpuaas service-account bind NAME --app {app_slug[:100]}",
         )
 
 
 def check_operator(of: OperationHead | Instance, operator: Operator) -> None:
-    """Refuse accounts that do not operate the app and, if the instance names an operator, all others. An epoch is not
-    secret, so it is no proof."""
+    """Refuse accounts that do not operate the app and, if the instance names an operator, all others. The epoch in a
+    request is no proof, because it is not secret."""
     check_app(of.app_slug, operator)
     if of.operator_service_account_id not in ("", operator.actor_id):
         raise errors.PermissionDenied(

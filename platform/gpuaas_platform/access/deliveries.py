@@ -89,7 +89,8 @@ async def _read_early(call: Call[SealedDeliveryPath], body: Opening) -> bytes:
 async def _open(
     tx: db.Tx, call: Call[SealedDeliveryPath], body: Opening, of: Delivered[Thing]
 ) -> tuple[Delivery, Thing, bool]:
-    """Return True as the last item for the first opening. A second one must be recorded, so it does not raise here."""
+    """Return the delivery; the last item is True if it was not opened before. A second opening raises no error here,
+    because it must be recorded first."""
     held, delivery_id = await fence.claimed(tx, call, body.operation_id, body.epoch), call.path.delivery_id
     delivery = await _find(tx, delivery_id)
     thing = await of.find(tx, delivery) if delivery and delivery.instance_id == held.instance_id else None

@@ -166,7 +166,9 @@ def check_new_key(trust_key_id: str, fingerprint: str, known: Sequence[TrustKey]
     """Refuse an id that was used before, a key that was revoked under any id, and a key over the limit."""
     if any(key.trust_key_id == trust_key_id for key in known):
         fix = "Take another id; a key never changes."
-        raise errors.Conflict(f"There is a trust key {trust_key_id} already, or was one.", fix=fix)
+        raise errors.Conflict(
+            f"The trust key id {trust_key_id} is used already, or was used by a revoked key.", fix=fix
+        )
     live, revoked_ones = counting(known)
     if fingerprint in revoked_ones:
         raise errors.Conflict(
@@ -175,7 +177,8 @@ def check_new_key(trust_key_id: str, fingerprint: str, known: Sequence[TrustKey]
         )
     if len(live) >= TRUST_KEYS_MAX:
         raise errors.Conflict(
-            f"There are {TRUST_KEYS_MAX} trust keys already.", fix="Revoke a trust key that is not used."
+            f"There are {TRUST_KEYS_MAX} trust keys already, which is the limit.",
+            fix="Revoke a trust key that is not used.",
         )
 
 

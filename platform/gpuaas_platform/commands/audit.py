@@ -106,7 +106,7 @@ def _read_heads(path: Path) -> list[chain.Head]:
         try:
             heads_read.append(msgspec.json.decode(line, type=chain.Head))
         except (msgspec.ValidationError, msgspec.DecodeError) as error:
-            raise CannotVerify(f"line {number} of {path} is not a head: {error}") from error
+            raise CannotVerify(f"line {number} of {path} is not a signed head of the audit trail: {error}") from error
     return heads_read
 
 

@@ -68,7 +68,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def add_unseal_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> argparse.ArgumentParser:
     style, text = argparse.RawDescriptionHelpFormatter, "open a sealed server's secrets"
     parser = commands.add_parser("unseal", help=text, epilog=_UNSEAL_EXAMPLES, formatter_class=style)
-    text = "the server to open; each has a seal of its own"
+    text = "URL of the server to unseal; each server is unsealed separately"
     parser.add_argument("--server", default="http://127.0.0.1:7070", help=text)
     parser.add_argument("--name", default="admin", help="name of the admin as whom the server is unsealed")
     return parser

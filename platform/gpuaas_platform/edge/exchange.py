@@ -151,7 +151,7 @@ class Exchange:
             except TimeoutError as error:
                 raise errors.InvalidRequest(f"Nothing more of the body came for {BODY_S_MAX:g} s.") from error
             if message["type"] == "http.disconnect":
-                raise errors.InvalidRequest("The body ended before it was whole.")
+                raise errors.InvalidRequest("The connection ended before the whole request body had arrived.")
             chunk, more = message.get("body", b""), message.get("more_body", False)
             taken += len(chunk)
             if taken > bytes_max:

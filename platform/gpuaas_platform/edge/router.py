@@ -19,7 +19,7 @@ class _Node(Generic[Target]):
     names: dict[bytes, "_Node[Target]"] = field(default_factory=dict)
     parameter: "_Node[Target] | None" = None
     targets: dict[str, tuple[Target, type[Path]]] = field(default_factory=dict)
-    """By HTTP method: the target and the struct of its path parameters."""
+    """HTTP method -> the endpoint to call, and the struct of its path parameters."""
 
 
 class Match(NamedTuple, Generic[Target]):

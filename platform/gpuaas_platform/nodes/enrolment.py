@@ -118,7 +118,7 @@ def _check_proof(public_key_pem: str, body: node.NodeLogin) -> None:
     try:
         _public_key(public_key_pem).verify(base64.b64decode(body.signature), signed.encode())
     except (InvalidSignature, ValueError) as error:
-        raise errors.CredentialsInvalid("The proof was not made with this node's key.") from error
+        raise errors.CredentialsInvalid("The sign-in proof was not signed with this node's key.") from error
 
 
 def _public_key(pem: str) -> Ed25519PublicKey:

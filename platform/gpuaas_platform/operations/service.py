@@ -265,7 +265,7 @@ async def _operator(tx: db.Tx, project_id: str, app_slug: str, named: str) -> st
         raise errors.ValidationFailed(
             f"The service account {account.name} does not operate {app_slug}.",
             details=details,
-            fix=f"Have a tenant admin bind it: gpuaas service-account bind {account.name} --app {app_slug}",
+            fix=f"A tenant admin can allow it: gpuaas service-account bind {account.name} --app {app_slug}",
         )
     return account.service_account_id
 

@@ -84,4 +84,7 @@ async def check(reader: db.Reader, scope: str, position: int, newest: int) -> No
             details=details,
         )
     if position > newest and position > await store.newest_cursor_anywhere(reader):
-        raise errors.CursorExpired(f"There is no cursor {position} yet: it comes from another record.", details=details)
+        raise errors.CursorExpired(
+            f"There is no event with cursor {position} yet: the cursor comes from another record of events.",
+            details=details,
+        )

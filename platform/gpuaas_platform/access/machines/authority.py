@@ -22,7 +22,8 @@ from gpuaas_platform.record import service as record
 log = structlog.get_logger()
 
 TOPIC = "ssh-authority"
-"""Wakes the loop that creates the authority once custody is open: after an unseal, or when Vault responds again."""
+"""Topic that wakes the loop that creates the SSH authority once secrets can be stored: after an unseal, or when Vault
+responds again."""
 
 
 async def ensure(site: Site) -> None:

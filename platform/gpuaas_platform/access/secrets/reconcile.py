@@ -32,7 +32,7 @@ async def sweep(site: Site) -> None:
 
 
 async def end_secrets_of_deleted(site: Site) -> None:
-    """Revoke the secrets that deleted instances still have. Woken by each deletion."""
+    """Revoke the secrets that deleted instances still have. Runs after each deletion."""
     reader = site.database.reader
     instance_ids = await store.instances_with_issued(reader)
     for first in range(0, len(instance_ids), _INSTANCES_PER_STATEMENT):

@@ -89,7 +89,7 @@ def news(node: Node) -> str:
 
 
 def declared(node: Node, user_id: str, reason: str, now: datetime.datetime) -> Node:
-    """Return the node as clean by the word of an operator.
+    """Return the node, marked as clean because an operator declared it clean.
 
     The agent must have a new key, because the last tenant may have a copy of the old one."""
     _check_free(node)

@@ -30,7 +30,7 @@ from starlette.routing import Route
 
 
 class Changes:
-    """Wakes every waiter when something has changed."""
+    """Wakes every waiting request when the state of the fake platform has changed."""
 
     def __init__(self) -> None:
         self._changed = asyncio.Event()
