@@ -117,7 +117,7 @@ class ActionSpec(Request):
 class ControllerSpec(Request):
     """What the app's controller needs from the platform."""
 
-    permissions: list[PermissionKey] = []
+    permissions: Annotated[list[PermissionKey], msgspec.Meta(max_length=200)] = []
     """Permission keys that its service account gets, `apps.operation.execute` among them; empty: the usual ones,
     docs/reference/permissions.md, and the app's own keys that list `service_account`."""
 

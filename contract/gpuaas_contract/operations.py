@@ -162,9 +162,9 @@ class Preview(Wire):
     """GPU hours of the work that would be lost, as the app counts them."""
     done_by: Timestamp | None = None
     """When the operation could be done without interrupting work."""
-    irreversible: Annotated[list[LongText], msgspec.Meta(max_length=1000)] = []
+    irreversible: Annotated[list[LongText], msgspec.Meta(max_length=100)] = []
     """Effects of the operation that cannot be undone, as text for people."""
-    notes: Annotated[list[LongText], msgspec.Meta(max_length=1000)] = []
+    notes: Annotated[list[LongText], msgspec.Meta(max_length=100)] = []
     """More remarks from the app, as text for people."""
 
 

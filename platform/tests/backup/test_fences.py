@@ -24,8 +24,8 @@ async def test_a_session_from_before_is_ended_and_the_password_still_works(world
 async def test_a_controller_that_claimed_before_the_backup_is_refused_and_can_claim_again(
     world: World, backups: Backups
 ) -> None:
-    key = await _key(world)
     await world.entitled_app()
+    key = await _key(world)
     await world.deploy()
     before = await world.claim(await _signed_in(world, key))
     async with backups.restored(world) as restored:
@@ -39,8 +39,8 @@ async def test_a_controller_that_claimed_before_the_backup_is_refused_and_can_cl
 
 async def test_a_controller_that_claimed_after_the_backup_is_refused(world: World, backups: Backups) -> None:
     """Without a higher epoch, the next claim would get the same one."""
-    key = await _key(world)
     await world.entitled_app()
+    key = await _key(world)
     await world.deploy()
     assert (await backups.make()).returncode == 0
     later = await world.claim(await _signed_in(world, key))
@@ -133,7 +133,7 @@ async def test_an_enrolment_token_that_was_used_after_the_backup_does_not_work_a
 
 async def _key(world: World) -> identity.ServiceAccountLogin:
     """A key of a new service account."""
-    body = identity.CreateServiceAccount(name=f"controller-{uuid.uuid4().hex[:8]}")
+    body = identity.CreateServiceAccount(name=f"controller-{uuid.uuid4().hex[:8]}", apps=["toy"])
     account = await world.call(identity.SERVICE_ACCOUNT_CREATE, body)
     account_id = account.service_account_id
     key = await world.call(identity.SERVICE_ACCOUNT_KEY_CREATE, service_account_id=account_id)
