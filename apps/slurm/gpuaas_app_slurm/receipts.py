@@ -136,7 +136,7 @@ async def refuse_other_instances(machine: Machine, instance_id: str) -> None:
     if others:
         raise NeedsOperator(
             f"machine {machine.hostname} already belongs to another Slurm instance: {', '.join(others)}",
-            fix="decommission that instance first, or choose another allocation",
+            fix="decommission the other instance on this machine first, or choose another allocation",
         )
 
 

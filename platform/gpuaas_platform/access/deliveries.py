@@ -43,7 +43,7 @@ class Delivered(Protocol[Thing]):
         """Return the value's resource; None if the delivery is for another kind of value."""
 
     async def open(self, tx: db.Tx, call: Call, held: ClaimedOperation, delivery: Delivery, thing: Thing) -> Thing:
-        """Check that the value is still valid and save that it was opened."""
+        """Check that the secret or credential is still valid, and record that its value was read."""
 
     async def record(
         self, tx: db.Tx, call: Call, held: ClaimedOperation, delivery: Delivery, thing: Thing, what: Outcome

@@ -77,7 +77,7 @@ async def test_the_provisioner_and_a_new_enrolment_make_a_node_clean(world: Worl
     recorded = (await world.call(events.PLATFORM_EVENT_LIST, query={"limit": 500})).items
     changes = [event.payload for event in recorded if event.type == "capacity.node.changed"]
     assert [(change["tenancy"], change["reason"]) for change in changes[1:]] == [
-        ("sanitising", "sanitising: its last allocation was released"),
+        ("sanitising", "sanitising: the node's last allocation was released"),
         ("sanitising", "the provisioner has reinstalled it"),
         ("sanitising", "the node enrolled again with a new key"),
         ("clean", f"sanitised by {clean.sanitised_by}"),

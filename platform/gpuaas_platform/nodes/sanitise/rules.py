@@ -9,7 +9,7 @@ from gpuaas_contract.lifecycles import NodeTenancy
 
 from gpuaas_platform.nodes.sanitise.port import Progress
 
-RELEASED = "its last allocation was released"
+RELEASED = "the node's last allocation was released"
 
 
 def assigned(node: Node, allocation_id: str, project_id: str) -> Node:
