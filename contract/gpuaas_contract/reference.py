@@ -12,19 +12,19 @@ from gpuaas_contract.failure_codes import FAILURE_CODES
 _LIFECYCLES: tuple[tuple[str, str, lifecycles.Table], ...] = (
     (
         "App instance",
-        "The status of an instance is derived by one rule from its members, its conditions and the operation that works on it.",
+        "An instance's status is derived from its members, its conditions and the operation that works on it.",
         lifecycles.INSTANCE,
     ),
     (
         "Member",
-        "The status of a member is changed by the app's controller: by reports on an operation it holds, or by observations between operations.",
+        "The app's controller changes a member's status: in reports on an operation, or between operations.",
         lifecycles.MEMBER,
     ),
-    ("Operation", "A `failed` operation changes only through its exits.", lifecycles.OPERATION),
+    ("Operation", "A `failed` operation changes only if a person retries, undoes or closes it.", lifecycles.OPERATION),
     ("Allocation", "A claim on a node.", lifecycles.ALLOCATION),
     (
         "Node",
-        "The state that operators set for a node. Whether the node sends heartbeats, `ready` or `lost`, is a separate status.",
+        "The state that operators set. Whether the node sends heartbeats, `ready` or `lost`, is a separate status.",
         lifecycles.NODE_ADMIN,
     ),
     (

@@ -31,7 +31,8 @@ class Tree(Generic[Target]):
     def __init__(self) -> None:
         self._root: _Node[Target] = _Node()
         self.match = functools.lru_cache(_MATCHES_KEPT)(self._match)
-        """Cached, because callers use the same paths repeatedly. A path without a route raises, so it is not cached."""
+        """Return the route of a path. Results are cached, because callers use the same paths repeatedly; an unknown
+        path raises."""
 
     def add(self, method: str, path: str, target: Target, params: type[Path] = Path) -> None:
         """Add a route. `params` is a struct with one field per placeholder of the path, in the same order."""
