@@ -14,7 +14,7 @@ HOLD_S_MAX = 90 * 24 * 3600
 
 
 class Hold(Wire):
-    """Protects a member from new work or from removal until it expires, with a reason."""
+    """Protects a member from new work or from removal."""
 
     hold_id: str
     instance_id: str

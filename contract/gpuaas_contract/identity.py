@@ -19,7 +19,7 @@ class Org(Wire):
 
 
 class Project(Wire):
-    """A project owns allocations, app instances and service accounts; people have roles in it."""
+    """Owner of allocations, app instances and service accounts."""
 
     project_id: str
     org_id: str

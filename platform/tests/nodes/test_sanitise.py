@@ -141,7 +141,7 @@ async def test_a_failure_of_the_provisioner_quarantines_the_node(world: World, s
     assert failed.tenancy_reason == "the provisioner failed: the power controller does not answer"
     with pytest.raises(errors.NoCapacity, match="1 quarantined"):
         await allocate(world, world.project_id)
-    with pytest.raises(errors.CredentialsInvalid, match="ended attempt"):
+    with pytest.raises(errors.CredentialsInvalid, match="attempt to sanitise the node that has ended"):
         await enrol(world, hook)
 
 
