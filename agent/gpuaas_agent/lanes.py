@@ -38,5 +38,5 @@ class Lane:
         self._next.put(task)
 
     def is_free(self, wait_s: float = 0.0) -> bool:
-        """Return whether no task runs; wait at most this long for the one that does."""
+        """Return whether no task runs; wait at most this long for a running task to end."""
         return self._is_free.wait(wait_s)

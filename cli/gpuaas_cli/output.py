@@ -41,7 +41,7 @@ class Table:
     """The columns for resources of one type."""
 
     name: Value
-    """What `-o name` prints; other commands accept it as an argument."""
+    """Column that `-o name` prints: the name of the resource, which other commands accept as an argument."""
     columns: tuple[Column, ...]
 
     def shown(self, wide: bool) -> list[Column]:

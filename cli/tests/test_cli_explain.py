@@ -89,4 +89,7 @@ def test_every_form_can_be_shown(form: forms.Form) -> None:
 
 def test_the_docstring_of_a_field_in_the_contract_is_in_the_schema() -> None:
     described = explain.json_schema(forms.find("node")[0])
-    assert described["$defs"]["Node"]["properties"]["admin_reason"]["description"] == "Why an operator set this state."
+    assert (
+        described["$defs"]["Node"]["properties"]["admin_reason"]["description"]
+        == "Why an operator set `admin_state`, as text for people."
+    )

@@ -145,7 +145,7 @@ def test_the_audit_trail_is_searched(cli: Cli, as_ada: Cli) -> None:
     rows = cli("audit", "list", "--platform", "--action", "identity.user.create", "--since", "1h", "-o", "json").json
     assert {row["action"] for row in rows["items"]} == {"identity.user.create"}
     assert cli("audit", "list", "--platform", "--limit", "1").err.startswith(
-        "There may be more: the same with --after "
+        "There may be more rows: repeat the command with --after "
     )
     actor = cli("whoami", "-o", "json").json["actor_id"]
     assert cli("audit", "list", "--actor", actor, "-o", "json").json["items"]

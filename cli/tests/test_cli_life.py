@@ -72,7 +72,7 @@ def test_a_dry_run_shows_what_would_be_interrupted(lively: Cli) -> None:
 
 def test_a_dry_run_without_a_preview_does_not_claim_to_be_safe(lively: Cli) -> None:
     would = lively("member", "remove", "lively", "gpu-2", "--dry-run").out
-    assert "what it would interrupt is unknown, so do not assume that it is safe" in would
+    assert "it is unknown which work this would interrupt, so do not assume that it is safe" in would
     assert "demo has no preview of remove" in would
 
 

@@ -64,7 +64,7 @@ def test_a_dry_run_prints_no_token(cli: Cli) -> None:
 
 def test_a_person_without_a_password_is_reported_as_such(cli: Cli) -> None:
     made = cli("user", "create", "kay", given="a long enough password\n")
-    assert "No password was set: stdin is read only with --password." in made.err
+    assert "No password was set, because stdin is read only with --password." in made.err
     assert "gpuaas user set-password kay < FILE" in made.err
     empty = cli("user", "create", "kim", "--password", given="\n", expect=64)
     assert "next: gpuaas user create kim --password < FILE" in empty.err

@@ -94,7 +94,7 @@ def test_a_service_account_is_switched_off_on_and_deleted(cli: Cli, stranger: Cl
 def test_glass_is_broken_with_a_reason_and_never_by_accident(cli: Cli) -> None:
     project_id = cli("get", "project", "research", "-o", "json").json["project_id"]
     words = ("break-glass", project_id, "--reason", "ticket 4711: the head node hangs")
-    assert "There is no terminal to confirm it at" in cli(*words, expect=64).err
+    assert "The command must be confirmed, but there is no terminal" in cli(*words, expect=64).err
     assert "Missing option '--reason'" in cli("break-glass", project_id, expect=64).err
     cli(*words, "--dry-run")
     given = cli(*words, "--minutes", "1", "--yes", "-o", "json").json
@@ -156,7 +156,7 @@ def test_a_person_signs_in_through_a_browser(stranger: Cli, guarded_server: Any)
     ("address", "message"),
     [
         ("http://x/?error=access_denied&error_description=not+you", "The provider refused: not you"),
-        ("http://x/", "carries no code and no state"),
+        ("http://x/", "contains no code and no state"),
         ("http://x/?code=c&state=theirs", "belongs to another sign-in"),
     ],
 )

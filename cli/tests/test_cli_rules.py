@@ -283,7 +283,7 @@ def test_a_preview_without_an_answer_is_not_called_safe() -> None:
     operation = make(Operation, kind="stop", instance_name="lab", preview=preview)
     assert steps.plan(operation, "3 members", {}, NOW) == [
         "would stop lab: 3 members",
-        "  what it would interrupt is unknown, so do not assume that it is safe",
+        "  it is unknown which work this would interrupt, so do not assume that it is safe",
         "  No app controller answered within 10 s.",
     ]
 

@@ -31,13 +31,13 @@ class RequestMachineAccess(Request):
 
 
 class MachineAccess(Wire):
-    """A certificate and what is needed to connect with it."""
+    """An SSH certificate for a machine, with the address, user and host key that are needed to log in."""
 
     grant_id: str
     certificate: str
     """OpenSSH user certificate for one principal and one source address. Empty in a dry run."""
     serial: Serial
-    """Serial number of the certificate, as sshd logs it."""
+    """Serial number of the SSH certificate; sshd on the machine logs it at each login."""
     principal: str
     """The principal in the certificate: the allocation's id."""
     host: str
@@ -47,7 +47,7 @@ class MachineAccess(Wire):
     host_public_key: str
     """Pin this key. Do not trust a host key on first use."""
     expires_at: Timestamp
-    """Until then the certificate opens new sessions."""
+    """When the certificate expires: from then on, no new SSH session can be opened with it."""
 
 
 class MachineGrant(Wire):
@@ -60,25 +60,26 @@ class MachineGrant(Wire):
     node_id: str
     node_name: str
     operation_id: str
-    """The operation it is for; empty when a person asked."""
+    """The operation that the access was granted for; empty when a person asked for it."""
     epoch: int
     """Epoch of the operation's lease; the grant ends with the lease."""
     actor_type: Literal["user", "service_account"]
     actor_id: str
     actor_name: str
     serial: Serial
-    """Serial number of the certificate, as sshd logs it."""
+    """Serial number of the SSH certificate; sshd on the machine logs it at each login."""
     source: str
     """The only address the certificate is valid from."""
     state: GrantState
     granted_at: Timestamp
     expires_at: Timestamp
-    """Until then the certificate opens new sessions."""
+    """When the certificate expires: from then on, no new SSH session can be opened with it."""
     sessions_until: Timestamp | None = None
-    """When its sessions end. None for an operation: its sessions last as long as its lease."""
+    """When SSH sessions that were opened with the certificate are closed. None for an operation: its sessions last as
+    long as its lease."""
     ended_at: Timestamp | None = None
     ended_by: str = ""
-    """Who ended it; `platform` when the reason for the access no longer existed."""
+    """Who ended the access; `platform` if the platform did, because its reason no longer existed."""
     end_reason: str = ""
     enforced_at: Timestamp | None = None
     """When the machine applied the end: it refuses the certificate, and its sessions are closed."""

@@ -12,12 +12,12 @@ class InvokeAction(Request):
     inputs: Inputs = {}
     """Checked against the action's schema in the app's manifest."""
     reason: OptionalReason = ""
-    """Reason; stored with the operation."""
+    """Why the caller wants this change, as text for people; stored with the operation."""
 
 
 class ActionQuery(Query):
     wait_s: WaitSeconds = 0
-    """How long to wait for the action to end."""
+    """How many seconds to wait for the action to end; the answer then has its state at that time."""
 
 
 ACTION_INVOKE = ACTION.row(

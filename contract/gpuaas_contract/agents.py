@@ -35,7 +35,7 @@ class RegisterAgentRelease(Request):
     """Registers a signed build of the node agent, so that it can be installed on nodes."""
 
     version: Label
-    """Version of the build. The signature covers it."""
+    """Version of the agent's build. The signature covers the version too."""
     content: Annotated[bytes, msgspec.Meta(min_length=1)]
     """The built agent, one .pyz file, base64."""
     signature: ReleaseSignature
@@ -50,15 +50,15 @@ class AgentRelease(Wire):
     version: str
     size_bytes: int
     signature: str
-    """By the release key. Nodes verify it with the keys that are pinned on them."""
+    """Signature of the release by its release key. Nodes verify it with the public keys that are pinned on them."""
     key_id: str
     """The release key that signed it: the first 16 digits of the SHA-256 of its public key (DER)."""
     status: AgentReleaseStatus
-    """`registered`: it cannot be installed before another person approves it."""
+    """`registered`: the release cannot be installed before another person approves it."""
     registered_by: str
     registered_at: Timestamp
     approved_by: str = ""
-    """Who approved it. The registrar, if the server's policy asks for no second person."""
+    """Who approved the release. If the server's policy requires no second person: who registered it."""
     approved_at: Timestamp | None = None
 
 
@@ -66,7 +66,7 @@ class ApproveAgentRelease(Request):
     """Approves a release that another person registered."""
 
     reason: Reason
-    """Reason; stored in the audit trail."""
+    """Why the caller wants this change, as text for people; stored in the audit trail."""
 
 
 class UpgradeAgent(Request):
@@ -74,7 +74,7 @@ class UpgradeAgent(Request):
 
     sha256: Sha256
     reason: Reason
-    """Reason; stored in the audit trail."""
+    """Why the caller wants this change, as text for people; stored in the audit trail."""
 
 
 class InspectNode(Request):
@@ -85,24 +85,24 @@ class InspectNode(Request):
 
 
 class NodeTask(Wire):
-    """One task of a node."""
+    """A signed instruction of the platform to a node, with its state and result."""
 
     task_id: str
     node_id: str
     type: str
     """Kind of task: `allocation.provision`, `agent.upgrade` and others."""
     subject_id: str
-    """The allocation or placement it is for; empty for tasks of the node itself."""
+    """The allocation or artifact placement that the task is for; empty for tasks of the node itself."""
     state: TaskState
     """`queued` until the node answers; `refused`: the node did not accept it; `expired`: the node never answered."""
     result: dict[str, Any]
-    """The node's answer; empty until then."""
+    """What the node reported when the task ended; empty before."""
     error: TaskError | None
-    """Why it failed or was refused."""
+    """Why the node's task failed or was refused; empty otherwise."""
     correlation_id: str
     issued_at: Timestamp
     expires_at: Timestamp
-    """A node that has not started it by then does not start it."""
+    """Latest time at which the node may start the task. After it, the node does not start it."""
 
 
 class TaskWaitQuery(Query):
@@ -128,7 +128,7 @@ AGENT_RELEASE_APPROVE = REGISTERED_RELEASE.row(
     "/approve",
     "capacity.agent_release.approve",
     "Approve a release of the node agent",
-    "By another person than the one who registered it, unless the server was started with "
+    "The caller must be another person than the one who registered the release, unless the server was started with "
     "`--agent-release-approvals 0`.",
 ).post(ApproveAgentRelease, AgentRelease, "capacity.agent.release", subject="sha256")
 AGENT_RELEASE_LIST = ADMIN.row(

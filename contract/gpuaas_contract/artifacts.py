@@ -90,7 +90,7 @@ class Envelope(Wire):
     payload_type: ShortText = msgspec.field(name="payloadType")
     """`application/vnd.in-toto+json`."""
     payload: Annotated[str, msgspec.Meta(max_length=262_144)]
-    """Base64 of the statement."""
+    """The signed in-toto statement, base64."""
     signatures: Annotated[list[EnvelopeSignature], msgspec.Meta(min_length=1, max_length=16)]
 
 
@@ -104,7 +104,7 @@ class PublishArtifact(Request):
     media_type: MediaType
     source: Source
     signature: Envelope | None = None
-    """Can also be sent later."""
+    """Signature of the artifact; it can also be sent later."""
 
 
 class Artifact(Wire):
@@ -112,36 +112,36 @@ class Artifact(Wire):
 
     artifact_id: str
     scope: str
-    """A project id, or `platform` for one that every project may use."""
+    """Owner of the artifact: a project id, or `platform` for an artifact that every project may use."""
     name: str
     digest: str
     size_bytes: int
     media_type: str
     source: Source
-    """Where its content comes from."""
+    """Where the platform gets the artifact's content from."""
     lifecycle: ArtifactLifecycle
-    """Release state; independent of its trust."""
+    """Whether the artifact may be used: published, promoted, deprecated or retired. Independent of `trust`."""
     trust: ArtifactTrust
-    """Result of the last verification."""
+    """Whether the last verification of digest and signature succeeded."""
     trust_code: str
-    """Error code of the last verification; empty when it passed or there was none."""
+    """Error code of the last verification; empty if it succeeded or there was none."""
     trust_message: str
-    """The same as a sentence."""
+    """`trust_code` as a sentence for people."""
     channels: list[str]
-    """Channels it was promoted into, in order."""
+    """Channels that the artifact was promoted into, in order."""
     signed: bool
-    """Whether a signature was sent. It counts after verification."""
+    """Whether the artifact has a signature. The signature counts only after verification."""
     signers: list[str]
     """Fingerprints of the trusted keys that had signed it when it was verified."""
     reason: str
-    """Why it was deprecated, retired or revoked."""
+    """Why the artifact was deprecated, retired or revoked, as text for people."""
     created_by: str
     created_at: Timestamp
     content_checked_at: Timestamp | None = None
-    """When its content was last compared with the published digest."""
+    """When the platform last compared the artifact's content with the published digest."""
     verified_at: Timestamp | None = None
     ended_at: Timestamp | None = None
-    """When it was first retired or revoked. Its content is deleted some time later."""
+    """When the artifact was first retired or revoked. Its content is deleted some time later."""
 
 
 class ArtifactStorage(Wire):
@@ -163,7 +163,7 @@ class VerifyArtifact(Request):
     """Verifies an artifact's content and signature."""
 
     source_token: SourceToken = ""
-    """Bearer token for the source; used for this request only, never stored."""
+    """Bearer token for the artifact's source; used for this request only, never stored."""
 
 
 class PromoteArtifact(Request):
@@ -171,7 +171,7 @@ class PromoteArtifact(Request):
 
     channel: Label
     source_token: SourceToken = ""
-    """As for verify: the content is checked again."""
+    """Bearer token for the artifact's source, because the content is checked again; never stored."""
 
 
 class EndArtifact(Request):
@@ -267,7 +267,7 @@ CONTENT_PUT = ARTIFACT.row(
     "/content",
     "artifacts.content.put",
     "Upload the content of a local artifact",
-    "Raw bytes. They are stored only if size and digest are as published.",
+    "The body is the artifact's raw bytes. They are stored only if size and digest are as published.",
 ).put(
     bytes,
     Artifact,
@@ -317,11 +317,14 @@ DEPRECATE = ARTIFACT.row(
     "/deprecate",
     "artifacts.artifact.deprecate",
     "Deprecate an artifact",
-    "New deploys do not use it; running instances can still download it.",
+    "New deploys do not use the artifact; running instances can still download it.",
 ).post(EndArtifact, Artifact, "artifacts.artifact.retire", example={"reason": "replaced by 1.1"})
-RETIRE = ARTIFACT.row("/retire", "artifacts.artifact.retire", "Retire an artifact", "It cannot be used any more.").post(
-    EndArtifact, Artifact, example={"reason": "no longer supported"}
-)
+RETIRE = ARTIFACT.row(
+    "/retire",
+    "artifacts.artifact.retire",
+    "Retire an artifact",
+    "The artifact cannot be downloaded or deployed any more.",
+).post(EndArtifact, Artifact, example={"reason": "no longer supported"})
 REVOKE = ARTIFACT.row(
     "/revoke",
     "artifacts.artifact.revoke",

@@ -21,20 +21,20 @@ class AuditEntry(Wire):
     """`user`, `service_account`, `node`, `system` for the platform itself, or `anonymous`."""
     actor_id: str
     action: str
-    """The endpoint's name, or the name of what the platform did itself; `authz.deny` for a refusal, `policy.deny` for
-    one by a policy overlay."""
+    """What was done: the name of the called endpoint, or of an action of the platform itself. `authz.deny`: the caller
+    lacked the permission. `policy.deny`: a policy overlay forbade the request."""
     target: str
-    """Ids of the resources it is about, outermost first; for a refusal the endpoint's name."""
+    """Ids of the resources that the action changed, outermost first; for a refused request, the endpoint's name."""
     result: str
     """`success` or `failure`."""
     correlation_id: str
     org_id: str
     project_id: str
     details: dict[str, Any]
-    """Reasons, ids, digests and other facts."""
+    """More facts about the action: reasons, ids, digests."""
     actor_name: str = ""
     peer: str = ""
-    """Address the request came from."""
+    """Network address that the request came from."""
     route: str = ""
     """Name of the endpoint that was called; empty for the platform's own work."""
 

@@ -19,14 +19,14 @@ class RoleBinding(Wire):
     user_name: str
     role: str
     scope: str
-    """`platform`, an org id or a project id."""
+    """Where it applies: `platform`, an organisation's id or a project's id."""
     created_by: str
-    """Who gave it; `platform` for roles made at the first start."""
+    """Who gave the role; `platform` for roles that were made at the first start."""
     created_at: Timestamp
     expires_at: Timestamp | None = None
-    """None: it does not expire."""
+    """When the role ends; none: it does not expire."""
     reason: str = ""
-    """Reason; always set for temporary access."""
+    """Why the role was given; always set for temporary access."""
 
 
 class BindRole(Request):
@@ -34,7 +34,7 @@ class BindRole(Request):
 
     user_id: Id
     role: Id
-    """A role that can be given there; docs/reference/permissions.md lists them."""
+    """The role to give; it must be one that exists at this level. docs/reference/permissions.md lists them."""
 
 
 class BreakGlass(Request):
@@ -42,9 +42,9 @@ class BreakGlass(Request):
 
     project_id: Id
     reason: Annotated[str, msgspec.Meta(min_length=REASON_LENGTH_MIN, max_length=1000)]
-    """Shown in the audit trail of the organisation."""
+    """Why the access is needed; shown in the audit trail of the organisation."""
     minutes: Annotated[int, msgspec.Meta(ge=1, le=BREAK_GLASS_MINUTES_MAX)] = 30
-    """It ends by itself after this time."""
+    """Minutes after which the temporary access ends."""
 
 
 PLATFORM_BINDING_CREATE = ADMIN.row(

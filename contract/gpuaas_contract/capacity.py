@@ -31,9 +31,9 @@ class Gpu(Wire):
 
     index: int
     type: ShortText
-    """Model, as the driver reports it."""
+    """Model of the GPU, as its driver reports it."""
     device: ShortText
-    """Its file on the node: /dev/nvidia0."""
+    """Device file of the GPU on the node, such as /dev/nvidia0."""
 
 
 class Facts(Wire):
@@ -55,14 +55,15 @@ class Facts(Wire):
 
 
 class SanitiseAttempt(Wire):
-    """An attempt of the provisioner to reinstall a machine. It needs the provisioner's word and a new enrolment."""
+    """An attempt of the provisioner to reinstall a machine. It succeeds if the provisioner reports success and the
+    machine enrols again."""
 
     attempt_id: str
     reason: str
     """Why it began."""
     began_at: Timestamp
     ends_at: Timestamp
-    """The node is quarantined if it is not clean by then."""
+    """End of the attempt: if the node is not clean by then, it is quarantined."""
     is_installed: bool = False
     """Whether the provisioner reported that the machine is reinstalled."""
     is_enrolled: bool = False
@@ -76,7 +77,7 @@ class Node(Wire):
     name: str
     """Set when the node was admitted; unique among nodes that are not retired."""
     region: str
-    """Location. All nodes of one request are in one region."""
+    """Location of the node. All nodes of one request are in one region."""
     sku: str
     """Product name: projects ask for nodes by SKU."""
     status: NodeStatus
@@ -88,44 +89,44 @@ class Node(Wire):
     facts: Facts
     agent_version: str
     boot_id: str
-    """Changes with every boot."""
+    """Id of the node's current boot; it changes when the machine restarts."""
     enrolled_at: Timestamp
-    """When it enrolled with its present key."""
+    """When the node enrolled with its present key."""
     last_seen_at: Timestamp
-    """When the platform last received a heartbeat."""
+    """When the platform last received a heartbeat of the node."""
     allocation_id: str | None
-    """The allocation on it; none when it is free."""
+    """The allocation on the node; none if the node is free."""
     admin_state: NodeAdminState = "active"
-    """New allocations use active nodes only."""
+    """State that operators set. Only `active` nodes get new allocations."""
     admin_reason: str = ""
-    """Why an operator set this state."""
+    """Why an operator set `admin_state`, as text for people."""
     gpus_by_type: dict[str, int] = {}
     """Number of GPUs by model, counted from the facts."""
     agent_sha256: str = ""
     """SHA-256 of the agent's file; empty when the agent runs from source."""
     tenancy: NodeTenancy = "clean"
-    """`clean`: every project may get it. `used`: only the project that has or had it last. `sanitising` and
-    `quarantined`: no project."""
+    """Which projects may get the node. `clean`: every project. `used`: only the project that has or had it last.
+    `sanitising` and `quarantined`: no project."""
     tenancy_reason: str = ""
     """Why it is sanitised or quarantined, or the operator's reason to call it clean."""
     used_by_project_id: str = ""
     """The project that used it since it was clean. Empty: none, or, for a `used` node of an older release, several."""
     released_at: Timestamp | None = None
-    """When its last allocation was released."""
+    """When the last allocation on the node was released."""
     sanitised_at: Timestamp | None = None
     sanitised_by: str = ""
-    """`provisioner:HOST`, or `operator:USER_ID` when an operator declared it."""
+    """Who made the node clean: `provisioner:HOST`, or `operator:USER_ID` if an operator declared it clean."""
     sanitising: SanitiseAttempt | None = None
-    """The attempt that is in progress."""
+    """The attempt to sanitise the node that is in progress; none otherwise."""
     revision: int = 1
-    """Grows with every change by an operator; heartbeats do not change it."""
+    """Number of the node's version: it grows with every change by an operator, not with heartbeats."""
 
 
 class NodeQuery(PageQuery):
     status: NodeStatus | None = None
     tenancy: NodeTenancy | None = None
     admin_state: NodeAdminState | None = None
-    """None: all nodes that are not retired."""
+    """Only nodes in this state; none: all nodes that are not retired."""
     name: str = ""
     region: str = ""
     sku: str = ""
@@ -137,7 +138,7 @@ class SetNode(Request):
     sku: Label
     region: Label
     reason: Reason
-    """Reason; stored in the audit trail."""
+    """Why the caller wants this change, as text for people; stored in the audit trail."""
 
 
 class ChangeNode(Request):
@@ -169,7 +170,8 @@ class NodeDrain(Wire):
 
     node: Node
     allocations: list[NodeAllocation]
-    """Their owners get the event `capacity.allocation.draining`. The node is empty when no allocation is left."""
+    """Allocations that are still on the node. Their owners get the event `capacity.allocation.draining`. The node is
+    empty when no allocation is left."""
 
 
 class CreateEnrolmentToken(Request):
@@ -182,39 +184,40 @@ class CreateEnrolmentToken(Request):
     region: OptionalLabel = ""
     """Empty: the region that a node of this name already has, else `local`."""
     ttl_s: TokenSeconds = 3600
-    """How long the token can be used."""
+    """How many seconds the enrolment token can be used."""
 
 
 class EnrolmentToken(Wire):
     """A token with which one machine joins, once."""
 
     token: str
-    """Shown once; the platform stores only a digest."""
+    """The secret token with which the node enrols. Shown once; the platform stores only a digest."""
     name: str
-    """The node that may use it."""
+    """Name of the node that may enrol with the token."""
     ca_sha256: str
     """Fingerprint of the certificate authority that the node must check when it joins over TLS."""
     expires_at: Timestamp
 
 
 class ReleaseEvidence(Wire):
-    """What the agent removed, and what was left when it checked. The node is clean when `left_behind` is empty."""
+    """What the agent removed from a node when an allocation was released, and what was left when it checked. The node
+    is clean when `left_behind` is empty."""
 
     user: str = ""
     """Unix user that was removed; empty when it did not exist."""
     home: str = ""
     """Home directory that was removed; empty when it did not exist."""
     units: list[str] = []
-    """Services that ran as the user."""
+    """systemd services that ran as the allocation's user and were stopped."""
     processes_ended: int = 0
     keys: list[str] = []
     """Files with public keys of people and of the platform's authority."""
     principals: list[str] = []
     """Files that listed the principals that may log in."""
     files: list[str] = []
-    """Other things: sudo rules, schedules, and files of the user outside its home; the first 100."""
+    """Other files that were removed: sudo rules, schedules, and files of the user outside its home; the first 100."""
     left_behind: list[str] = []
-    """What still existed when the agent checked."""
+    """Processes, files and other traces of the user that still existed when the agent checked."""
     reported_at: Timestamp | None = None
 
 
@@ -228,11 +231,11 @@ class Allocation(Wire):
     """`release_failed`: the node could not be cleaned; the platform tries again until it succeeds or a person gives the
     allocation up. When the node of an active allocation is reinstalled, the allocation is `provisioning` again."""
     status_reason: str
-    """Why it failed, waits or was given up."""
+    """Why the allocation failed, waits or was given up."""
     node_id: str
     node_name: str
     address: str
-    """Address of its machine for SSH."""
+    """Address of the allocation's machine for SSH."""
     sku: str
     region: str
     gpus: int
@@ -242,13 +245,13 @@ class Allocation(Wire):
     requested_by: str
     correlation_id: str
     used_by_instance_ids: list[str]
-    """While an app instance uses it, only `release-used` releases it."""
+    """App instances that use the allocation. While there is one, only `release-used` releases the allocation."""
     created_at: Timestamp
     updated_at: Timestamp
     scheduler_type: str = ""
-    """As in the request; stored, never interpreted."""
+    """Text from the request that created the allocation; the platform stores it and never interprets it."""
     integration_metadata: dict[str, Any] = {}
-    """As in the request; stored, never interpreted."""
+    """Text from the request that created the allocation; the platform stores it and never interprets it."""
     provision_retry_at: Timestamp | None = None
     """When its node was reinstalled: time from which the platform prepares it again, once the node responds."""
     release_attempts: int = 0
@@ -267,7 +270,7 @@ class Allocations(Wire):
 
 class AllocationQuery(PageQuery):
     status: AllocationStatus | None = None
-    """None: all, released ones included."""
+    """Only allocations with this status; none: all, also released ones."""
     free: bool = False
     """True: only active allocations that no app instance uses."""
     sku: str = ""
@@ -280,7 +283,7 @@ class CreateAllocation(Request):
     sku: OptionalLabel = ""
     """Empty: any SKU."""
     region: OptionalLabel = ""
-    """Empty: any. All nodes of one request are in one region."""
+    """Region of the nodes; empty: any. All nodes of one request are in one region."""
     node_name: OptionalLabel = ""
     """A particular node; needs `capacity.allocation.place`. Empty: the platform chooses."""
     count: Annotated[int, msgspec.Meta(ge=1, le=ALLOCATIONS_PER_REQUEST_MAX)] = 1
@@ -295,7 +298,7 @@ class OverrideRelease(Request):
     """Releases an allocation although something prevents a normal release."""
 
     reason: Reason
-    """Stored with the allocation, in its event and in the audit trail."""
+    """Why the caller wants this; stored with the allocation, in its event and in the audit trail."""
 
 
 ENROLMENT_CREATE = ADMIN.row(

@@ -49,7 +49,7 @@ Digest = Annotated[
     ),
 ]
 Reason = Annotated[str, msgspec.Meta(min_length=1, max_length=500, description="A reason has 1 to 500 characters.")]
-Labels = Annotated[list[Label], msgspec.Meta(min_length=1, description="There must be at least one.")]
+Labels = Annotated[list[Label], msgspec.Meta(min_length=1, description="There must be at least one label.")]
 Channels = Annotated[
     list[Label], msgspec.Meta(min_length=1, max_length=16, description="There must be 1 to 16 channels.")
 ]
@@ -80,9 +80,9 @@ class RoleSpec(Request):
     max: int
     """Largest number of members of this role in an instance."""
     min: int = 0
-    """Smallest number of members."""
+    """Smallest number of members of this role in an instance."""
     operations: list[MemberVerb] = []
-    """Operations that people can request for its members."""
+    """Operations that people can request for members of this role."""
     unavailable_max: Count | None = None
     """Disruption budget: how many members of the role may be out of service at once; none: no limit."""
     breaker: Breaker = Breaker()
@@ -92,7 +92,9 @@ class PermissionSpec(Request):
     """A permission key that the app defines, and the roles that hold it."""
 
     meaning: str
-    roles: Annotated[list[PermissionRole], msgspec.Meta(min_length=1, description="Some role must hold the key.")]
+    roles: Annotated[
+        list[PermissionRole], msgspec.Meta(min_length=1, description="At least one role must have the permission.")
+    ]
     """Roles above a listed role hold the key too; `service_account` only when listed."""
 
 
@@ -102,13 +104,13 @@ class ActionSpec(Request):
     name: Name
     title: str
     permission: PermissionKey
-    """A key from `permissions`, or one of the platform's."""
+    """Permission that a caller needs for the action: a key from `permissions`, or one of the platform's."""
     input_schema: dict[str, Any]
     """JSON Schema of the action's inputs."""
     summary: str = ""
-    """What it does, in one sentence."""
+    """What the action does, in one sentence."""
     exclusive: bool = False
-    """No other operation runs on the instance at the same time."""
+    """True: no other operation runs on the instance while the action runs."""
     deadline_s: int = 300
 
 
@@ -135,11 +137,11 @@ class Manifest(Request):
     display_name: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
     version: VersionName
     runtime_backend: Label
-    """Chosen by the app; stored, never interpreted."""
+    """Text that the app chooses; the platform stores it and never interprets it."""
     operating_modes: Labels
-    """Chosen by the app. A deploy selects one, by default the first."""
+    """Names that the app defines and the platform never interprets. A deploy selects one, by default the first."""
     control_plane_scopes: Labels
-    """Chosen by the app. A deploy selects one, by default the first."""
+    """Names that the app defines and the platform never interprets. A deploy selects one, by default the first."""
     roles: list[RoleSpec]
     topologies: dict[Label, dict[str, str]]
     """Topology -> component_key -> the deploy-form field whose allocation ids become members of that role."""
@@ -163,7 +165,7 @@ class Manifest(Request):
     deadlines_s: dict[str, int] = {}
     """Operation kind -> deadline in seconds; the platform has a default for each kind."""
     health: list[str] = []
-    """Condition types that the app reports."""
+    """Types of the health conditions that the app's controller reports."""
     versions_reported: list[str] = []
     """Software whose versions the app reports."""
 
@@ -176,14 +178,14 @@ class AppVersion(Wire):
     display_name: str
     summary: str
     state: AppVersionState
-    """New deploys use published versions; a deprecated one only when the request names it."""
+    """Whether the version can be deployed: if published, always; if deprecated, only if the request names it."""
     manifest: Manifest
     """Never changes; another manifest needs another version."""
     created_at: Timestamp
     channels: list[str] = []
-    """Channels it was published in; entitlements can be limited to some."""
+    """Channels that the version was published in; an entitlement can be limited to some channels."""
     state_reason: str = ""
-    """Why it was deprecated or withdrawn."""
+    """Why the version was deprecated or withdrawn, as text for people."""
 
     @property
     def app_version_id(self) -> str:
@@ -200,7 +202,7 @@ class RetireVersion(Request):
     """Deprecates or withdraws a version. Running instances continue in both cases."""
 
     reason: Reason
-    """Shown to people who want to deploy it."""
+    """Why the version is retired; shown to people who want to deploy it."""
 
 
 class Entitlement(Wire):

@@ -18,7 +18,7 @@ _DIRECTION = re.compile(rb"\xe2(?:\x80[\xaa-\xae]|\x81[\xa6-\xa9])")
 
 
 def may_be_refused(document: bytes) -> bool:
-    """Return False if no text in a JSON document has such a character. True means: decode it and look.
+    """Return False if no text in a JSON document has a character that is not allowed. True means: decode it and look.
 
     Every request pays for this, so the searches that are fast come first."""
     if b"\x7f" in document or (b"\\" in document and _ESCAPE.search(document) is not None):
@@ -27,18 +27,19 @@ def may_be_refused(document: bytes) -> bool:
 
 
 def refused(text: str) -> str:
-    """Return a description of the first such character, `U+001B`; empty if there is none."""
+    """Return the code of the first character that is not allowed in a text, such as `U+001B`; empty if there is
+    none."""
     match = REFUSED.search(text)
     return f"U+{ord(match[0]):04X}" if match else ""
 
 
 def clean(text: str) -> str:
-    """Return the text with such characters replaced."""
+    """Return the text with the characters that are not allowed replaced."""
     return REFUSED.sub("\ufffd", text)
 
 
 def replaced(document: bytes) -> bytes:
-    """Return the JSON document with such characters replaced, in keys too."""
+    """Return the JSON document with the characters that are not allowed replaced, in keys too."""
     return msgspec.json.encode(_replaced(msgspec.json.decode(document))) if may_be_refused(document) else document
 
 

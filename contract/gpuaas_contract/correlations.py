@@ -31,17 +31,17 @@ class Correlation(Wire):
 
     correlation_id: str
     operations: list[Operation]
-    """With their steps and targets."""
+    """Operations with the correlation id, with their steps and targets."""
     members: list[Member]
     """The targets of these operations as they are now, with the app's details."""
     events: list[Event]
-    """Events that are still stored."""
+    """Events with the correlation id that are still stored."""
     audit: list[AuditRow] | None
     """None if the caller may not read the audit trail."""
     withheld: dict[str, str]
     """Part that is not shown -> permission that is needed to see it."""
     truncated: list[str]
-    """Parts that have more items than are shown."""
+    """Names of the parts of this answer that have more items than are shown."""
     refused: list[RefusedRequest] = []
     """Requests that were refused, recently and by the server that answers: your own; of others, if you may read the
     audit trail."""

@@ -55,10 +55,10 @@ class Credential(Wire):
     project_id: str
     name: str
     username: str
-    """User to log in as; empty when the app gets it elsewhere."""
+    """User name to log in with; empty if the app gets the name elsewhere."""
     state: CredentialState
     version: int
-    """Grows with every rotation."""
+    """Number of the key; it grows when the credential's key is replaced."""
     algorithm: str
     """Algorithm of the key, as OpenSSH names it: ssh-ed25519."""
     fingerprint: str
@@ -69,15 +69,15 @@ class Credential(Wire):
     created_at: Timestamp
     rotated_at: Timestamp | None = None
     last_used_at: Timestamp | None = None
-    """When a controller last opened a delivery of it."""
+    """When a controller last read the credential's key."""
     last_used_for: str = ""
-    """The operation it was for."""
+    """The operation for which a controller last read the key."""
     deliveries: int = 0
     """Number of deliveries that controllers requested."""
     deliveries_opened: int = 0
-    """Number of deliveries that were opened."""
+    """How often a controller has read the credential's key."""
     ended_at: Timestamp | None = None
-    """When it was revoked; the key is destroyed then."""
+    """When the credential was revoked and its key destroyed."""
 
 
 class CreateCredential(Request):
@@ -87,7 +87,7 @@ class CreateCredential(Request):
     """Unique among the project's credentials that are not revoked."""
     private_key: PrivateKey
     username: Username = ""
-    """User to log in as; empty when the app gets it elsewhere."""
+    """User name to log in with; empty if the app gets the name elsewhere."""
 
 
 class RotateCredential(Request):
@@ -108,7 +108,7 @@ class DeliverCredential(Request):
     """Asks for a credential, for an operation that the caller holds."""
 
     epoch: int
-    """Epoch of the operation's lease."""
+    """Epoch number of the caller's claim on the operation. The platform refuses a number that is not the newest."""
     credential_id: Id
     """A credential that the inputs of the instance or the operation name."""
     recipient_key: RecipientKey
@@ -120,13 +120,13 @@ class CredentialDelivery(Wire):
 
     credential: Credential
     delivery_id: str
-    """Use it to open the key, once."""
+    """Id of the delivery, with which the controller can read the key once."""
     expires_at: Timestamp
-    """Five minutes after it was made. A delivery not opened by then is void."""
+    """When the delivery ends, five minutes after it was made. After that, the key cannot be read with it."""
 
 
 class OpenCredential(Request):
-    """Opens a delivery, for an operation of the same instance."""
+    """Reads a credential's key from a delivery, for an operation of the same instance."""
 
     operation_id: Id
     epoch: int
@@ -148,7 +148,7 @@ CREDENTIAL_CREATE = PROJECT.row(
     "/credentials",
     "access.credential.create",
     "Store a private key for apps that log in to hosts with it",
-    "The key is stored in custody and never shown again. The same key under the same name again is the "
+    "The private key is stored encrypted and never shown again. The same key under the same name again is the "
     "same credential.",
 ).post(CreateCredential, Credential, status=201, repeat="natural", errors=(errors.Sealed,))
 CREDENTIAL_LIST = PROJECT.row(

@@ -19,15 +19,16 @@ class CustodyStatus(Wire):
     sealed: bool
     """True: secrets can be neither stored nor read until the server is unsealed, or until `fix` is done."""
     key: str
-    """Where the key comes from, as text."""
+    """Where the key that encrypts secrets comes from, as text for people."""
     refused: bool = False
-    """The store refuses this server. Unsealing does not help: its token or a setting must change."""
+    """True: the external secret store refuses this server. Unsealing does not help: its token or a setting must
+    change."""
     fix: str = ""
-    """What to do when unsealing this server does not help."""
+    """What the operator can do if unsealing this server does not help."""
 
 
 class Unseal(Request):
-    """Gives a server the passphrase of its key."""
+    """Gives a server the passphrase of the key that encrypts secrets."""
 
     passphrase: Passphrase
 
@@ -38,6 +39,6 @@ CUSTODY_GET = ADMIN.row(
 UNSEAL = ADMIN.row(
     "/unseal",
     "custody.seal.open",
-    "Unseal this server with the passphrase of its key",
+    "Unseal this server with the passphrase of the key that encrypts secrets",
     "The passphrase is kept in memory only.",
 ).post(Unseal, CustodyStatus, subject="", repeat="natural", errors=(errors.TooManyAttempts,))

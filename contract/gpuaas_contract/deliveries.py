@@ -19,7 +19,7 @@ class CreateDelivery(Request):
     purpose: Label
     """Purpose; recorded."""
     operation_id: OptionalLabel = ""
-    """Operation it is for, if any; recorded."""
+    """Operation for which the artifact is downloaded, if any; recorded with the delivery."""
     ttl_s: Annotated[int, msgspec.Meta(ge=1, le=DELIVERY_TTL_MAX_S)] = 300
     """How long the token is valid, in seconds."""
 
@@ -30,9 +30,9 @@ class Delivery(Wire):
     delivery_id: str
     artifact_id: str
     url: str
-    """Path under this API; GET it with the token as bearer."""
+    """Path under this API from which the artifact is downloaded: send a GET with the token as bearer."""
     token: str
-    """Shown once; the platform stores only a digest."""
+    """Secret token for the download. Shown once; the platform stores only a digest."""
     expires_at: Timestamp
     digest: str
     size_bytes: int

@@ -53,21 +53,22 @@ class Endpoint(Generic[RequestBody, Answer, PathParams, QueryParams]):
     audience: Audience = "caller"
     status: int = 200
     params: type[PathParams] = field(default=cast("type[PathParams]", Path))
-    """The parameters in the path."""
+    """Type with the parameters in the endpoint's path."""
     query: type[QueryParams] = field(default=cast("type[QueryParams]", NoQuery))
     repeat: Repeat = "key"
     audited: bool = True
     """Whether a call writes an audit row; False only for frequent reports of nodes and controllers."""
     secret_answer: bool = False
-    """The response contains a secret: it is sent once and not stored for repeated requests."""
+    """True: the response contains a secret. It is sent once and not stored for repeated requests."""
     streams: bool = False
     """The response is an endless text/event-stream; `response` is the type of each event's data."""
     media_type: str = "application/json"
     """Media type of the response. If it is not JSON, it is sent as a finite stream; errors are problem documents."""
     guarded: bool = False
-    """Needs If-Match with the ETag of GET on the same path: it changes only the revision that the caller read."""
+    """True: a request needs If-Match with the ETag of GET on the same path, so that it changes only what the caller
+    read."""
     has_etag: bool = False
-    """The response has an ETag although it has no `revision`."""
+    """True: the response has an ETag header although its body has no `revision`."""
     errors: ErrorTypes = ()
     example: dict[str, Any] = field(default_factory=dict)
     """One request body, as JSON values, that works on a new local cloud."""
@@ -241,4 +242,4 @@ class Route(Generic[PathParams]):
 
 
 AnyEndpoint = Endpoint[Any, Any]
-"""An endpoint of any types."""
+"""An endpoint with any types of request and answer."""

@@ -10,14 +10,14 @@ class Problem(Wire):
     """RFC 9457 problem details plus the platform's canonical envelope, on every failure of every route."""
 
     type: str
-    """`urn:gpuaas:error:` and the code."""
+    """URI of the error's type: `urn:gpuaas:error:` and the code."""
     title: str
     """What kind of failure it is; the same for every failure with this code."""
     status: int
     detail: str
-    """The same as `message`, where RFC 9457 wants it."""
+    """The same text as `message`, under the name that RFC 9457 defines."""
     code: str
-    """Stable: programs decide by it. docs/reference/errors.md lists all."""
+    """Code of the error, for programs; a code never changes. docs/reference/errors.md lists all."""
     message: str
     """What happened, for people; its wording may change."""
     correlation_id: str
@@ -27,7 +27,7 @@ class Problem(Wire):
     retryable: bool
     """Whether the same request may succeed later."""
     fix: str
-    """What to do next."""
+    """What the caller can do about the error."""
 
 
 class ApiError(Exception):
@@ -56,12 +56,12 @@ class InvalidRequest(ApiError):
 
 class ValidationFailed(ApiError):
     code, status, title, retryable = "validation_error", 400, "A field has a value that is not allowed", False
-    default_fix = "Correct the named field."
+    default_fix = "Correct the field that the message names, and send the request again."
 
 
 class IdempotencyKeyMissing(ApiError):
     code, status, title, retryable = "idempotency_key_missing", 400, "Changes need an X-Idempotency-Key header", False
-    default_fix = "Send one random key per change, and the same key on retries."
+    default_fix = "Send the header X-Idempotency-Key: one random key per change, the same key on retries."
 
 
 class TokenMissing(ApiError):
@@ -102,7 +102,12 @@ class OidcNotConfigured(ApiError):
 class PermissionDenied(ApiError):
     """`details.permission` and the fix name the permission, where one is missing."""
 
-    code, status, title, retryable = "insufficient_permissions", 403, "You do not have the permission for this", False
+    code, status, title, retryable = (
+        "insufficient_permissions",
+        403,
+        "You do not have the permission for this request",
+        False,
+    )
     default_fix = "Use an account that may do this; `details.permission` names the permission if one is missing."
 
     def __init__(self, message: str = "", *, details: dict[str, Any] | None = None, fix: str = "") -> None:
@@ -123,12 +128,17 @@ class NameAmbiguous(ApiError):
 
 class MethodNotAllowed(ApiError):
     code, status, title, retryable = "method_not_allowed", 405, "This path does not support the method", False
-    default_fix = "Use a method from the Allow header."
+    default_fix = "Use an HTTP method that the Allow header of the answer lists."
 
 
 class Conflict(ApiError):
-    code, status, title, retryable = "conflict", 409, "The present state does not allow this", False
-    default_fix = "Read the present state, then decide what to do."
+    code, status, title, retryable = (
+        "conflict",
+        409,
+        "The present state of the resource does not allow this request",
+        False,
+    )
+    default_fix = "Read the present state of the resource, then decide what to do."
 
 
 class IllegalMove(Conflict):
@@ -146,7 +156,7 @@ class OperationUnfinished(Conflict):
 
 
 class AppUnknown(NotFound):
-    """An app controller may start before its app is registered, so asking again is right."""
+    """Retryable, because an app controller may start before its app is registered."""
 
     code, title, retryable = "app_unknown", "No app is registered under this slug", True
     default_fix = "Check the slug. If the app is not registered yet, register it; then ask again."
@@ -155,23 +165,38 @@ class AppUnknown(NotFound):
 class ProjectNotEmpty(Conflict):
     """`details.owns` lists ids by kind, the first 20 of each."""
 
-    code, title = "project_not_empty", "The project still owns something"
+    code, title = "project_not_empty", "The project still owns resources"
     default_fix = "Delete, release, revoke or decommission what `details.owns` lists, then delete the project."
 
 
 class OperationInProgress(ApiError):
-    code, status, title, retryable = "operation_in_progress", 409, "Another operation is in progress here", True
+    code, status, title, retryable = (
+        "operation_in_progress",
+        409,
+        "Another operation on this instance is in progress",
+        True,
+    )
     default_fix = "gpuaas op follow OPERATION, then try again."
 
 
 class LeaseLost(ApiError):
-    code, status, title, retryable = "lease_lost", 409, "A newer claim holds this operation", False
-    default_fix = "Stop working on it. The controller with the newer epoch continues."
+    code, status, title, retryable = (
+        "lease_lost",
+        409,
+        "Another controller has claimed this operation",
+        False,
+    )
+    default_fix = "Stop working on the operation. The controller with the newer epoch continues it."
 
 
 class RequestInFlight(ApiError):
-    code, status, title, retryable = "request_in_flight", 409, "The first request with this key is still running", True
-    default_fix = "Wait and send the same request again."
+    code, status, title, retryable = (
+        "request_in_flight",
+        409,
+        "The first request with this idempotency key is still running",
+        True,
+    )
+    default_fix = "Wait until the first request has ended, then send the same request again."
 
 
 class SecretAlreadyDelivered(ApiError):
@@ -191,22 +216,28 @@ class CursorExpired(ApiError):
 
 
 class IdempotencyKeyReused(ApiError):
-    code, status, title, retryable = "idempotency_key_reused", 422, "This key was used for another request", False
-    default_fix = "Use a new key for a new change."
+    code, status, title, retryable = (
+        "idempotency_key_reused",
+        422,
+        "This idempotency key was used for another request",
+        False,
+    )
+    default_fix = "Send a new random X-Idempotency-Key with each new change."
 
 
 class NotEntitled(ApiError):
     code, status, title, retryable = "not_entitled", 422, "This project may not deploy this app version", False
-    default_fix = "A tenant admin can allow it: gpuaas app entitle APP --project PROJECT"
+    default_fix = "A tenant admin can let the project deploy the app: gpuaas app entitle APP --project PROJECT"
 
 
 class PolicyDenied(ApiError):
-    code, status, title, retryable = "policy_denied", 422, "A policy overlay denies this", False
+    code, status, title, retryable = "policy_denied", 422, "A policy overlay denies this request", False
     default_fix = "`details.layer` names the policy layer: ask its admin, or choose a value that the policy allows."
 
 
 class StorageQuotaExceeded(ApiError):
-    """`details` has `max`, `present` and `asked`, in bytes."""
+    """An organisation's artifacts would need more than its quota. `details` has `max`, `present` and `asked`, in
+    bytes."""
 
     code, status, retryable = "storage_quota_exceeded", 422, False
     title = "The artifacts of the organisation would need more storage than it may use"
@@ -226,7 +257,7 @@ class NoCapacity(ApiError):
 class EvidenceRequired(ApiError):
     """`details.missing` and the subclass's code name what is missing."""
 
-    code, status, title, retryable = "evidence_required", 422, "Evidence is needed that this is safe", False
+    code, status, title, retryable = "evidence_required", 422, "An observation must show that the member is idle", False
     default_fix = "Send a fresh observation that the member is idle, or use force with a reason."
 
 
@@ -235,13 +266,13 @@ class EvidenceMissing(EvidenceRequired):
 
 
 class EvidenceStale(EvidenceRequired):
-    code, title = "evidence_stale", "The observation is too old"
+    code, title = "evidence_stale", "The observation whether the member is idle is too old"
     default_fix = "Observe again and send the new observation, or use force with a reason."
 
 
 class EvidenceBusy(EvidenceRequired):
     code, title = "evidence_busy", "The member still runs work"
-    default_fix = "Drain it and wait for the work to end, or use force with a reason."
+    default_fix = "Drain the member and wait until its work has ended, or repeat the request with force and a reason."
 
 
 class EvidenceUnknown(EvidenceRequired):
@@ -250,7 +281,7 @@ class EvidenceUnknown(EvidenceRequired):
 
 
 class MemberHeld(ApiError):
-    code, status, title, retryable = "member_held", 409, "A hold on this member prevents this", False
+    code, status, title, retryable = "member_held", 409, "A hold on this member prevents the change", False
     default_fix = "`details.owner` can lift the hold. It expires at `details.expires_at`."
 
 
@@ -262,25 +293,30 @@ class DisruptionBudget(ApiError):
 class CircuitOpen(ApiError):
     code, status, title, retryable = "circuit_open", 409, "Too many members failed to join recently", True
     default_fix = (
-        "Find out why they failed, then: gpuaas role reset-breaker INSTANCE ROLE --reason TEXT. Or wait until"
+        "Find out why the members failed, then: gpuaas role reset-breaker INSTANCE ROLE --reason TEXT. Or wait until"
         " `details.closes_at`."
     )
 
 
 class ExitUnavailable(ApiError):
-    code, status, title, retryable = "exit_unavailable", 409, "This exit is not possible now", False
+    code, status, title, retryable = "exit_unavailable", 409, "The operation cannot be ended in this way now", False
     default_fix = "Read the operation: `exits` lists what is possible."
 
 
 class ArtifactRefused(ApiError):
     """Base of the errors of an artifact's content or signature. Verify stores the code as its result."""
 
-    code, status, title, retryable = "artifact_refused", 422, "The artifact is not valid", False
+    code, status, title, retryable = (
+        "artifact_refused",
+        422,
+        "The content or the signature of the artifact is not valid",
+        False,
+    )
     default_fix = "Publish the correct content under its own digest, sign it and verify it again."
 
 
 class ArtifactDigestMismatch(ArtifactRefused):
-    code, title = "artifact_digest_mismatch", "The content does not match the published digest"
+    code, title = "artifact_digest_mismatch", "The content of the artifact does not match the published digest"
 
 
 class ArtifactTooLarge(ArtifactRefused):
@@ -288,11 +324,11 @@ class ArtifactTooLarge(ArtifactRefused):
 
 
 class ArtifactTruncated(ArtifactRefused):
-    code, title = "artifact_truncated", "The content is incomplete"
+    code, title = "artifact_truncated", "The content of the artifact is incomplete"
 
 
 class ArtifactMediaTypeMismatch(ArtifactRefused):
-    code, title = "artifact_media_type_mismatch", "The source reports another media type"
+    code, title = "artifact_media_type_mismatch", "The source reports another media type than was published"
 
 
 class ArtifactRedirectRefused(ArtifactRefused):
@@ -301,7 +337,7 @@ class ArtifactRedirectRefused(ArtifactRefused):
 
 
 class ArtifactContentMissing(ArtifactRefused):
-    code, title = "artifact_content_missing", "The platform does not have the content"
+    code, title = "artifact_content_missing", "The platform does not have the content of the artifact"
     default_fix = "Upload the content of a local artifact; verify any other artifact again."
 
 
@@ -316,13 +352,13 @@ class ArtifactSignatureInvalid(ArtifactRefused):
 
 
 class ArtifactSignerUnknown(ArtifactRefused):
-    code, title = "artifact_signer_unknown", "No trusted key made the signature"
-    default_fix = "Sign it with a trusted key, or ask an admin to trust the key."
+    code, title = "artifact_signer_unknown", "No trusted key made the artifact's signature"
+    default_fix = "Sign the artifact with a trusted key, or ask an admin to trust the key."
 
 
 class ArtifactSignerRevoked(ArtifactRefused):
     code, title = "artifact_signer_revoked", "The key that made the signature was revoked"
-    default_fix = "Sign it with a key that is trusted, then verify it again."
+    default_fix = "Sign the artifact with a trusted key, then verify it again."
 
 
 class ArtifactSourceDenied(ApiError):
@@ -331,7 +367,12 @@ class ArtifactSourceDenied(ApiError):
 
 
 class ArtifactSourceUnreachable(ApiError):
-    code, status, title, retryable = "artifact_source_unreachable", 422, "The source does not return the content", True
+    code, status, title, retryable = (
+        "artifact_source_unreachable",
+        422,
+        "The artifact's source does not return the content",
+        True,
+    )
     default_fix = "Check that the source answers and that the token is valid, then try again."
 
 
@@ -342,22 +383,27 @@ class ArtifactUnverified(ApiError):
 
 class ArtifactNotPromoted(ApiError):
     code, status, title, retryable = "artifact_not_promoted", 422, "The artifact is not in any channel", False
-    default_fix = "Promote it into a channel first."
+    default_fix = "Promote the artifact into a channel first: gpuaas artifact promote ARTIFACT --channel CHANNEL"
 
 
 class ArtifactRetired(ApiError):
-    code, status, title, retryable = "artifact_retired", 422, "The artifact is retired", False
+    code, status, title, retryable = "artifact_retired", 422, "The artifact is retired and can no longer be used", False
     default_fix = "Use a newer artifact."
 
 
 class ArtifactRevoked(ApiError):
-    code, status, title, retryable = "artifact_revoked", 422, "The artifact is revoked", False
+    code, status, title, retryable = (
+        "artifact_revoked",
+        422,
+        "The artifact is revoked and can never be used again",
+        False,
+    )
     default_fix = "Stop using this digest; publish and verify another artifact."
 
 
 class ArtifactUnknown(ApiError):
     code, status, title, retryable = "artifact_unknown", 422, "No artifact has this name and digest", False
-    default_fix = "Publish, verify and promote it in this project, or ask a platform admin to share it."
+    default_fix = "Publish, verify and promote the artifact in this project, or ask a platform admin to share it."
 
 
 class AgentNoReleaseKey(ApiError):
@@ -377,22 +423,27 @@ class AgentSignatureInvalid(ApiError):
 class AgentReleaseUnapproved(ApiError):
     code, status, retryable = "agent_release_unapproved", 409, False
     title = "No second person has approved this agent release"
-    default_fix = "A second person checks it and runs: gpuaas agent approve RELEASE --reason REASON"
+    default_fix = "A second person checks the release and runs: gpuaas agent approve RELEASE --reason REASON"
 
 
 class DeliveryExpired(ApiError):
-    code, status, title, retryable = "delivery_expired", 403, "The delivery has expired", False
-    default_fix = "Ask for a new delivery."
+    code, status, title, retryable = (
+        "delivery_expired",
+        403,
+        "The delivery of the secret or artifact has expired",
+        False,
+    )
+    default_fix = "Ask for a new delivery of the same content."
 
 
 class DeliveryUnknown(ApiError):
     code, status, title, retryable = "delivery_unknown", 404, "No delivery matches this token", False
-    default_fix = "Send the token of this delivery as bearer."
+    default_fix = "Send the token that came with the delivery as bearer token."
 
 
 class BodyTooLarge(ApiError):
     code, status, title, retryable = "body_too_large", 413, "The body is larger than the platform accepts", False
-    default_fix = "Send at most 1 MiB."
+    default_fix = "Send a request body of at most 1 MiB."
 
 
 class HeadTooLarge(ApiError):
@@ -409,12 +460,12 @@ class UnsupportedMediaType(ApiError):
 
 class PreconditionFailed(ApiError):
     code, status, title, retryable = "precondition_failed", 412, "The resource has changed since you read it", False
-    default_fix = "Read it again, apply your change to the new state, and send the new ETag as If-Match."
+    default_fix = "Read the resource again, apply your change to the new state, and send the new ETag as If-Match."
 
 
 class PreconditionRequired(ApiError):
     code, status, title, retryable = "precondition_required", 428, "This change needs an If-Match header", False
-    default_fix = "Read it first and send its ETag as If-Match, or send If-None-Match: * if it does not exist yet."
+    default_fix = "Read the resource and send its ETag as If-Match, or send If-None-Match: * if it does not exist yet."
 
 
 class RateLimited(ApiError):
@@ -433,10 +484,17 @@ class Unavailable(ApiError):
 
 
 class InsufficientStorage(ApiError):
-    """`details` has `free_bytes` and `reserve_bytes`, if they are known."""
+    """The disk has too little free space. `details` has `free_bytes` and `reserve_bytes`, if they are known."""
 
-    code, status, title, retryable = "insufficient_storage", 507, "The platform's disk has no room for this", True
-    default_fix = "Ask the operator of the platform to free space on the disk of the data folder, then send it again."
+    code, status, title, retryable = (
+        "insufficient_storage",
+        507,
+        "The platform's disk has no room for the content",
+        True,
+    )
+    default_fix = (
+        "Ask the operator of the platform to free space on the disk of the data folder, then send the request again."
+    )
 
 
 def _tree(root: type[ApiError]) -> list[type[ApiError]]:
@@ -455,7 +513,7 @@ EVERYWHERE: ErrorTypes = (
     RateLimited,
     HeadTooLarge,
 )
-"""Codes that any route may answer with."""
+"""Errors that every endpoint may answer with."""
 AUTHENTICATED: ErrorTypes = (TokenMissing, TokenInvalid, TokenExpired, PermissionDenied, NotFound)
 MUTATION: ErrorTypes = (BodyTooLarge, UnsupportedMediaType, Conflict)
 REPEATED_BY_KEY: ErrorTypes = (IdempotencyKeyMissing, IdempotencyKeyReused, RequestInFlight)

@@ -29,25 +29,25 @@ Level = Literal["project", "org", "platform"]
 @dataclass(frozen=True)
 class EventType:
     name: str
-    """`domain.thing.happened`, on the wire and never renamed."""
+    """The type's name on the wire, in the form `domain.thing.happened`. A published name is never changed."""
     meaning: str
     payload: type[Wire]
     levels: tuple[Level, ...] = ("project",)
-    """Where it is recorded: projects, organisations, the platform."""
+    """Levels whose event streams contain events of this type."""
 
 
 class InstanceChanged(Wire):
     """An app instance has a new status, which the event's type names."""
 
     operation_id: str
-    """The last operation on it."""
+    """Id of the last operation on the instance or member."""
     kind: OperationKind | None
-    """The operation that changed it; none if its controller observed the change."""
+    """Kind of the operation that changed the instance; none if its controller observed the change."""
     name: str
     was: InstanceStatus | None = None
     """The status before; none for a new instance."""
     reason: str = ""
-    """What is wrong while it is degraded or failed."""
+    """What is wrong with the instance, if it is degraded or failed."""
 
 
 class OperatorChanged(Wire):
@@ -67,7 +67,7 @@ class ConditionChanged(Wire):
     status: str
     """`true`, `false` or `unknown`."""
     was: str
-    """Empty for a new condition."""
+    """The condition's status before; empty for a new condition."""
     reason: str
     message: str
 
@@ -90,17 +90,17 @@ class BreakerChanged(Wire):
 
     component_key: str
     open: bool
-    """True: adding is stopped."""
+    """True: no members can be added to the role, because too many failed."""
     failures: int
-    """Number of failed adds within the window."""
+    """How many new members of the role failed within the breaker's time window."""
     closes_at: Timestamp | None
-    """When members can be added again automatically."""
+    """When the breaker closes without a reset: from then on, members can be added to the role."""
     reason: str
-    """Why the last member failed, or why it was reset."""
+    """Why the last new member failed, or why a person reset the breaker."""
 
 
 class ExitWasTaken(Wire):
-    """A person took an exit of an operation."""
+    """A person retried, cancelled, undid or closed an operation."""
 
     operation_id: str
     kind: OperationKind
@@ -120,7 +120,7 @@ class MemberChanged(Wire):
     was: MemberStatus
     status_reason: str
     operation_id: str
-    """The last operation on it."""
+    """Id of the last operation on the instance or member."""
 
 
 class OperationAccepted(Wire):
@@ -129,7 +129,7 @@ class OperationAccepted(Wire):
     operation_id: str
     kind: OperationKind
     members: list[str]
-    """Ids of the members it is about."""
+    """Ids of the members that the operation changes."""
 
 
 class OperationClaimed(Wire):
@@ -140,7 +140,7 @@ class OperationClaimed(Wire):
     holder: str
     """Name of the controller."""
     epoch: int
-    """Grows with every claim."""
+    """Number of the claim; it grows each time a controller claims the operation."""
 
 
 class OperationStep(Wire):
@@ -150,7 +150,7 @@ class OperationStep(Wire):
     kind: OperationKind
     step: str
     member_id: str
-    """Empty for a step of the whole operation."""
+    """The member that the step works on; empty for a step of the whole operation."""
     state: StepState
     message: str
 
@@ -162,7 +162,7 @@ class OperationEnded(Wire):
     kind: OperationKind
     status: OperationStatus
     error: str
-    """Why it failed; empty otherwise."""
+    """Why it failed, as an error code or text; empty if it did not fail."""
 
 
 class AllocationChanged(Wire):
@@ -214,11 +214,11 @@ class MachineGranted(Wire):
     grant_id: str
     allocation_id: str
     operation_id: str
-    """Empty when a person asked."""
+    """The operation that the access is for; empty if a person asked for it."""
     actor_id: str
     """Who got the certificate."""
     serial: Serial
-    """Serial number of the certificate, as sshd logs it."""
+    """Serial number of the SSH certificate; sshd on the machine logs it at each login."""
 
 
 class MachineAccessEnded(Wire):
@@ -228,11 +228,11 @@ class MachineAccessEnded(Wire):
     allocation_id: str
     operation_id: str
     actor_id: str
-    """Whose access it was."""
+    """The person or service account whose access ended."""
     serial: Serial
-    """Serial number of the certificate, as sshd logs it."""
+    """Serial number of the SSH certificate; sshd on the machine logs it at each login."""
     ended_by: str
-    """Who ended it; `platform` when the reason for the access no longer existed."""
+    """Who ended the access; `platform` if the platform did, because its reason no longer existed."""
     reason: str
 
 
@@ -246,7 +246,7 @@ class CredentialChanged(Wire):
     actor_id: str
     """Who did it."""
     operation_id: str = ""
-    """The operation it was delivered for."""
+    """The operation that the credential was delivered for."""
     delivery_id: str = ""
     reason: str = ""
 
@@ -259,7 +259,7 @@ class SecretChanged(Wire):
     name: str
     version: int
     actor_id: str
-    """Who did it; `platform` when it expired."""
+    """Who issued, opened or revoked the secret; `platform` if it expired."""
     delivery_id: str = ""
     """The delivery that was made or opened; empty when the secret ended."""
     reason: str = ""
@@ -305,7 +305,7 @@ class BreakGlassEnded(Wire):
 
     binding_id: str
     user_id: str
-    """Who had the access."""
+    """The person who had the temporary access."""
     ended_by: str
     """That person, another platform admin, or an admin of the project."""
 
@@ -315,7 +315,7 @@ class OverlayChanged(Wire):
 
     layer: Layer
     scope: str
-    """`platform`, an org id or a project id."""
+    """Where it applies: `platform`, an organisation's id or a project's id."""
     revision: int
     changed: list[str]
     """Names of the overlay's changed fields."""
@@ -337,7 +337,7 @@ class ArtifactChanged(Wire):
 
 
 class TrustKeyChanged(Wire):
-    """A key was trusted or revoked."""
+    """A public key was trusted to sign artifacts, or its trust was revoked."""
 
     trust_key_id: str
     fingerprint: str
@@ -351,7 +351,7 @@ class ArtifactDelivery(Wire):
     artifact_id: str
     digest: str
     purpose: str
-    """As in the request."""
+    """Purpose of the download, as the request named it."""
     operation_id: str
     actor_id: str
     expires_at: Timestamp
@@ -368,7 +368,7 @@ class ArtifactPlacementChanged(Wire):
     operation_id: str
     state: PlacementState
     code: str
-    """Why it failed; empty otherwise."""
+    """Why it failed, as an error code or text; empty if it did not fail."""
 
 
 class ServiceAccountBound(Wire):
@@ -377,15 +377,15 @@ class ServiceAccountBound(Wire):
     service_account_id: str
     name: str
     apps: list[str]
-    """Apps that it operates from now on."""
+    """Apps that the service account operates from now on."""
     was: list[str]
     """The apps before."""
     permissions: list[str]
-    """The only permission keys that it can use from now on."""
+    """The only permission keys that the service account can use from now on."""
     bound_by: str
     """Who did it; `platform` at the upgrade to the release that introduced this."""
     reason: str
-    """What to check, if the platform did it; empty otherwise."""
+    """What an admin should check, if the platform changed the account; empty otherwise."""
 
 
 class ProjectRenamed(Wire):
@@ -424,7 +424,9 @@ class PlatformRestored(Wire):
 
 _CATALOGUE = (
     EventType("apps.instance.requested", "a deploy was accepted", InstanceChanged),
-    EventType("apps.instance.deploying", "an app controller claimed the deploy", InstanceChanged),
+    EventType(
+        "apps.instance.deploying", "an app controller claimed the operation that deploys the app", InstanceChanged
+    ),
     EventType(
         "apps.instance.running",
         "the app runs: no member is degraded or failed, and every condition is true",
@@ -446,9 +448,9 @@ _CATALOGUE = (
     EventType("apps.hold.lifted", "a hold was lifted by its owner", HoldChanged),
     EventType("apps.role.breaker", "adding members to a role was stopped, or is allowed again", BreakerChanged),
     EventType("apps.operation.accepted", "an operation waits for the app controller", OperationAccepted),
-    EventType("apps.operation.claimed", "an app controller holds the operation", OperationClaimed),
+    EventType("apps.operation.claimed", "an app controller claimed the operation and works on it", OperationClaimed),
     EventType("apps.operation.step", "a step of an operation started, ended or has a new message", OperationStep),
-    EventType("apps.operation.exit", "a person took an exit of an operation", ExitWasTaken),
+    EventType("apps.operation.exit", "a person retried, cancelled, undid or closed an operation", ExitWasTaken),
     EventType("apps.operation.ended", "an operation succeeded, failed or was cancelled", OperationEnded),
     EventType("capacity.allocation.changed", "an allocation changed its status", AllocationChanged),
     EventType(
@@ -467,12 +469,15 @@ _CATALOGUE = (
     ),
     EventType(
         "artifacts.artifact.changed",
-        "an artifact was published, verified, promoted or ended",
+        "an artifact was published, verified, promoted, deprecated, retired or revoked",
         ArtifactChanged,
         levels=("project", "platform"),
     ),
     EventType(
-        "artifacts.trust_key.changed", "a key was trusted or revoked", TrustKeyChanged, levels=("project", "platform")
+        "artifacts.trust_key.changed",
+        "a public key was trusted to sign artifacts, or its trust was revoked",
+        TrustKeyChanged,
+        levels=("project", "platform"),
     ),
     EventType("artifacts.delivery.created", "a caller may download an artifact for some minutes", ArtifactDelivery),
     EventType(
@@ -484,8 +489,14 @@ _CATALOGUE = (
     EventType("access.machine.ended", "access to a machine ended, live sessions included", MachineAccessEnded),
     EventType("access.credential.created", "a credential was created", CredentialChanged),
     EventType("access.credential.rotated", "the private key of a credential was replaced", CredentialChanged),
-    EventType("access.credential.delivered", "a controller may open a credential, once", CredentialChanged),
-    EventType("access.credential.opened", "a controller opened a delivery of a credential", CredentialChanged),
+    EventType(
+        "access.credential.delivered",
+        "an app's controller may read the private key of a credential, once",
+        CredentialChanged,
+    ),
+    EventType(
+        "access.credential.opened", "an app's controller read the private key of a credential", CredentialChanged
+    ),
     EventType(
         "access.credential.reopened",
         "a second attempt to open a delivery of a credential was refused",
@@ -509,7 +520,9 @@ _CATALOGUE = (
     EventType(
         "identity.break_glass.granted", "a platform admin took temporary access to the project", BreakGlassGranted
     ),
-    EventType("identity.break_glass.ended", "temporary access was ended early", BreakGlassEnded),
+    EventType(
+        "identity.break_glass.ended", "temporary access of an operator to a project was ended early", BreakGlassEnded
+    ),
     EventType(
         "identity.service_account.bound", "the apps and permissions of a service account were set", ServiceAccountBound
     ),

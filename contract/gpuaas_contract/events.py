@@ -16,24 +16,24 @@ class Event(Wire):
 
     event_id: str
     cursor: int
-    """Position in commit order; send it as `after` to continue from here."""
+    """Position of the event in the order of commits; send it as `after` to get later events."""
     type: str
     """`domain.thing.happened`; docs/reference/events.md lists all."""
     occurred_at: Timestamp
     correlation_id: str
-    """Correlation id of the request that caused it."""
+    """Correlation id of the request that caused the event."""
     org_id: str
-    """Empty for events of the whole platform."""
+    """Organisation of the event; empty for events of the whole platform."""
     project_id: str
     """Empty for events of an organisation or the platform."""
     app_slug: str
-    """The app it is about; empty if none."""
+    """The app that the event is about; empty if none."""
     app_instance_id: str
-    """The instance it is about; empty if none."""
+    """The app instance that the event is about; empty if none."""
     payload: dict[str, Any]
-    """Its schema depends on `type`; docs/reference/events.md lists all."""
+    """Data of the event. Its schema depends on `type`; docs/reference/events.md lists all."""
     version: str = "1.0"
-    """Version of the schema of envelope and payload."""
+    """Version of the schema that the event and its payload follow."""
 
 
 class EventsQuery(Query):
@@ -57,12 +57,13 @@ class Events(Wire):
 
     items: list[Event]
     cursor: int
-    """Send it as `after` to continue from here. It also moves past events that the filters leave out."""
+    """Position after this answer: send it as `after` to continue. It also passes events that the filters leave out."""
 
 
 class StreamQuery(Query):
     after: Cursor = 0
-    """As in the list. A `Last-Event-ID` header, which clients send when they reconnect, takes precedence."""
+    """Only events after this cursor. A `Last-Event-ID` header, which clients send when they reconnect, takes
+    precedence."""
     correlation_id: str = ""
     """Only events with this correlation id; empty: all."""
 

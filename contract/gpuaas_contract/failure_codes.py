@@ -16,7 +16,9 @@ _EACH_TARGET = "Read the error of each target, repair it, then retry; or remove 
 FAILURE_CODES: dict[str, FailureCode] = {
     "targets_failed": FailureCode("platform", "Some members failed or were skipped.", _EACH_TARGET),
     "deadline_passed": FailureCode("platform", "The operation was not done before its deadline.", _CHECK_CONTROLLER),
-    "never_claimed": FailureCode("platform", "No app controller claimed it before its deadline.", _CHECK_CONTROLLER),
+    "never_claimed": FailureCode(
+        "platform", "No app controller claimed the operation before its deadline.", _CHECK_CONTROLLER
+    ),
     "controller_lost": FailureCode(
         "platform",
         "The controller stopped renewing its lease, and no other claimed the operation before its deadline.",
@@ -36,6 +38,6 @@ FAILURE_CODES: dict[str, FailureCode] = {
     "not_supported": FailureCode(
         "controller kit",
         "The app has no code for this kind of operation.",
-        "Cancel it, or run a controller version that supports it.",
+        "Cancel the operation, or run a version of the app's controller that supports it.",
     ),
 }

@@ -14,7 +14,7 @@ HOLD_S_MAX = 90 * 24 * 3600
 
 
 class Hold(Wire):
-    """A reason to keep a member from work or from removal."""
+    """Protects a member from new work or from removal."""
 
     hold_id: str
     instance_id: str
@@ -23,28 +23,28 @@ class Hold(Wire):
     member_id: str
     name: str
     kind: HoldKind
-    """`no_work`: it must not be resumed. `no_removal`: it must not be removed, replaced or decommissioned."""
+    """`no_work`: the member must not be resumed. `no_removal`: it must not be removed, replaced or decommissioned."""
     reason: str
     owner: str
-    """Who placed it; only they can lift it."""
+    """Who placed the hold; only this person or account can lift it."""
     expires_at: Timestamp
     """When it expires."""
     created_at: Timestamp
     lifted_at: Timestamp | None = None
-    """When its owner lifted it before it expired."""
+    """When the hold's owner lifted it before it expired; none otherwise."""
 
 
 class PlaceHold(Request):
     """Keeps a member from work or from removal for some time."""
 
     name: Label
-    """A name for people: `bad-fan`."""
+    """Name of the hold, chosen by the caller, such as `bad-fan`."""
     kind: HoldKind
-    """`no_work`: it must not be resumed. `no_removal`: it must not be removed, replaced or decommissioned."""
+    """`no_work`: the member must not be resumed. `no_removal`: it must not be removed, replaced or decommissioned."""
     reason: Reason
-    """Shown to callers who are refused because of it."""
+    """Why the hold is placed; shown to callers whose requests it prevents."""
     ttl_s: Annotated[int, msgspec.Meta(ge=60, le=HOLD_S_MAX)] = 24 * 3600
-    """It ends by itself after this time."""
+    """Seconds after which the hold ends."""
 
 
 HOLD_PLACE = MEMBER.row(

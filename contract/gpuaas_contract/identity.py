@@ -19,15 +19,15 @@ class Org(Wire):
 
 
 class Project(Wire):
-    """Owns machines, apps and accounts; people have roles in it."""
+    """Owner of allocations, app instances and service accounts."""
 
     project_id: str
     org_id: str
     name: str
-    """Unique in the organisation."""
+    """Name of the project; unique in its organisation."""
     created_at: Timestamp
     revision: int = 1
-    """Grows with every change."""
+    """Number of the project's version; it grows with every change."""
 
 
 class ServiceAccount(Wire):
@@ -42,9 +42,9 @@ class ServiceAccount(Wire):
     created_by: str
     created_at: Timestamp
     apps: list[str] = []
-    """Apps that it operates: it can claim and report only their work."""
+    """Apps that the service account operates: it can claim and report on their operations only."""
     permissions: list[str] = []
-    """The only permission keys that it can use."""
+    """The only permission keys that the service account can use."""
 
 
 class Binding(Wire):
@@ -52,11 +52,11 @@ class Binding(Wire):
 
     role: str
     scope: str
-    """`platform`, an org id or a project id."""
+    """Where it applies: `platform`, an organisation's id or a project's id."""
     expires_at: Timestamp | None = None
-    """None: it does not expire."""
+    """When the role ends; none: it does not expire."""
     reason: str = ""
-    """Reason, for temporary access in an emergency."""
+    """Why the role was given; only for temporary access in an emergency."""
 
 
 class Me(Wire):
@@ -68,7 +68,7 @@ class Me(Wire):
     name: str
     bindings: list[Binding]
     session_id: str = ""
-    """The session of this request."""
+    """Id of the session that this request was made with."""
     session_expires_at: Timestamp | None = None
 
 
@@ -83,7 +83,7 @@ class Token(Wire):
     """A token to send as `Authorization: Bearer …` until it expires."""
 
     access_token: str
-    """Shown once; the platform stores only a digest."""
+    """The secret itself. Shown once; the platform stores only a digest."""
     expires_in_s: int
 
 
@@ -99,7 +99,7 @@ class CreateOrg(Request):
 
     name: Name
     first_admin: Id
-    """Name or id of the person who becomes its `tenant_admin`."""
+    """Name or id of the person who becomes `tenant_admin` of the new organisation."""
 
 
 class CreateProject(Request):
@@ -112,7 +112,7 @@ class RenameProject(Request):
     """Renames a project; its id stays."""
 
     name: Name
-    """Unique in the organisation."""
+    """Name of the project; unique in its organisation."""
 
 
 class ProjectQuery(PageQuery):
@@ -130,19 +130,19 @@ class CreateServiceAccount(Request):
     name: Name
     """Unique among the project's accounts that are not deleted."""
     apps: AppSlugs = []
-    """Apps whose controller signs in with it. It can claim and report only their work; empty: no app's."""
+    """Apps that the service account operates. It can claim and report on their operations only; empty: on none."""
     permissions: GivenKeys = None
-    """Permission keys that it gets, of those that its apps offer; none: all of these. An account without an app is
-    offered those of a `project_member`."""
+    """Permission keys that the account gets, of those that its apps offer; none: all of these. An account without an
+    app is offered those of a `project_member`."""
 
 
 class BindServiceAccount(Request):
-    """Sets which apps a service account operates. Both fields replace what it had."""
+    """Sets which apps a service account operates, and its permissions. Both replace the earlier values."""
 
     apps: AppSlugs
-    """Apps whose controller signs in with it; empty: it can claim no operation any more."""
+    """Apps that the service account operates; empty: it can claim no operations any more."""
     permissions: GivenKeys = None
-    """Permission keys that it gets, of those that its apps offer; none: all of these."""
+    """Permission keys that the account gets, of those that its apps offer; none: all of these."""
 
 
 class ServiceAccountKey(Wire):
@@ -151,7 +151,7 @@ class ServiceAccountKey(Wire):
     key_id: str
     service_account_id: str
     client_secret: str
-    """Shown once; the platform stores only a digest."""
+    """The secret itself. Shown once; the platform stores only a digest."""
 
 
 class ServiceAccountKeyInfo(Wire):
@@ -162,7 +162,7 @@ class ServiceAccountKeyInfo(Wire):
     created_at: Timestamp
     created_by: str
     last_used_at: Timestamp | None = None
-    """When a token was last made with it."""
+    """When the service account last signed in with the key."""
     expires_at: Timestamp | None = None
     """Set when the key was rotated with a grace period."""
 
@@ -177,7 +177,7 @@ class RotateServiceAccountKey(Request):
     """Creates a new key and ends the present one."""
 
     grace_s: GraceSeconds = 0
-    """How long the old key still works beside the new one."""
+    """How many seconds the old key still works beside the new one."""
 
 
 LOGIN = API.row("/auth/login", "auth.login", "Sign in with name and password").post(
@@ -192,7 +192,7 @@ SERVICE_ACCOUNT_TOKEN = API.row(
     "/auth/service-account/token",
     "auth.service_account_token",
     "Sign in with a service-account key",
-    "Returns a short-lived token.",
+    "Returns a short-lived access token, which authenticates the account's requests.",
 ).post(
     ServiceAccountLogin, Token, subject="", audience="public", secret_answer=True, errors=(errors.CredentialsInvalid,)
 )
@@ -209,7 +209,10 @@ PROJECT_LIST = API.row("/projects", "identity.project.list", "List the projects 
 )
 PROJECT_GET = PROJECT.row("", "identity.project.get", "Get one project").get(Project, "identity.project.read")
 PROJECT_RENAME = PROJECT.row(
-    "", "identity.project.rename", "Rename a project", "The id stays, and so does everything that refers to it."
+    "",
+    "identity.project.rename",
+    "Rename a project",
+    "The project's id stays the same, so everything that refers to the project still works.",
 ).put(RenameProject, Project, guarded=True, example={"name": "research-2"})
 PROJECT_DELETE = PROJECT.row(
     "",
@@ -223,7 +226,7 @@ SERVICE_ACCOUNT_CREATE = PROJECT.row(
     "/service-accounts",
     "identity.service_account.create",
     "Create a service account",
-    "An account with `apps` is for their controllers; one without is for other programs.",
+    "An account with `apps` is for the controllers of these apps; an account without is for other programs.",
 ).post(
     CreateServiceAccount,
     ServiceAccount,
@@ -235,7 +238,7 @@ SERVICE_ACCOUNT_BIND = SERVICE_ACCOUNT.row(
     "/apps",
     "identity.service_account.bind",
     "Set which apps a service account operates",
-    "It counts from the next request of the account on. Reports on work of an app that it no longer operates are "
+    "The change counts from the next request of the account. Reports on work of apps that it no longer operates are "
     "refused, and its access to machines for such work ends.",
 ).put(BindServiceAccount, ServiceAccount, errors=(errors.AppUnknown,), example={"apps": []})
 SERVICE_ACCOUNT_LIST = PROJECT.row(
@@ -248,19 +251,19 @@ SERVICE_ACCOUNT_DISABLE = SERVICE_ACCOUNT.row(
     "/disable",
     "identity.service_account.disable",
     "Disable a service account",
-    "Its tokens end at once, and it gets no new ones. Its keys stay.",
+    "The account's tokens end at once, and it gets no new ones. Its keys stay.",
 ).post(NoBody, ServiceAccount, "identity.service_account.change")
 SERVICE_ACCOUNT_ENABLE = SERVICE_ACCOUNT.row(
     "/enable",
     "identity.service_account.enable",
     "Enable a disabled service account",
-    "It can sign in again with the keys it has.",
+    "The service account can sign in again with its existing keys.",
 ).post(NoBody, ServiceAccount, "identity.service_account.change")
 SERVICE_ACCOUNT_DELETE = SERVICE_ACCOUNT.row(
     "",
     "identity.service_account.delete",
     "Delete a service account with its keys and tokens",
-    "Its name can be used again. The account itself can still be read, because old records refer to it.",
+    "The account's name can be used again. The account itself can still be read, because old records refer to it.",
 ).delete(ServiceAccount)
 SERVICE_ACCOUNT_KEY_CREATE = SERVICE_ACCOUNT.row(
     "/keys", "identity.service_account_key.create", "Create a key for a service account"

@@ -23,7 +23,7 @@ class Condition(Wire):
     reason: str
     """A code for programs."""
     message: str
-    """The same as a sentence."""
+    """The condition's state as a sentence for people."""
     observed_revision: int
     """Revision of the instance when this was first observed."""
     changed_at: Timestamp
@@ -43,30 +43,31 @@ class Instance(Wire):
     name: str
     """Unique among the project's instances that are not deleted; accepted wherever an id is."""
     status: InstanceStatus
-    """Derived from its members, its conditions and the running operation."""
+    """Status of the instance, derived from its members, its conditions and the running operation."""
     status_reason: str
-    """What is wrong while it is degraded or failed."""
+    """What is wrong with the instance, if it is degraded or failed."""
     topology: str
-    """Layout of the roles; one that the manifest offers."""
+    """Layout of the roles; one that the app's manifest offers."""
     operating_mode: str
-    """Selected at deploy from the manifest."""
+    """The value that the deploy request selected from the app's manifest."""
     control_plane_scope: str
-    """Selected at deploy from the manifest."""
+    """The value that the deploy request selected from the app's manifest."""
     runtime_backend: str
-    """As in the manifest."""
+    """Text from the app's manifest; the platform never interprets it."""
     placement: dict[str, list[str]]
     """component_key -> allocation ids, as requested at deploy."""
     inputs: dict[str, Any]
-    """Inputs of the deploy form."""
+    """Values for the inputs that the app's manifest declares."""
     operator_service_account_id: str
-    """The only service account that may claim its operations; empty: any of the project that operates the app."""
+    """The only service account that may claim operations of the instance; empty: any of the project that operates the
+    app."""
     requested_by: str
     """Who deployed it."""
     correlation_id: str
-    """Correlation id of the request that created it; each operation has its own."""
+    """Correlation id of the request that created the instance; each operation has its own."""
     last_operation_id: str
     revision: int
-    """Grows with every change."""
+    """Number of the resource's version; it grows with every change."""
     created_at: Timestamp
     updated_at: Timestamp
     previous_version: str = ""
@@ -74,7 +75,7 @@ class Instance(Wire):
     previous_inputs: dict[str, Any] = {}
     """The inputs before the last upgrade; a rollback restores them."""
     baseline: Baseline = "up"
-    """State after the last operation on the whole instance; the status is derived from it."""
+    """State of the instance after the last operation on the whole of it; `status` is derived from this."""
     conditions: list[Condition] = []
     """Conditions reported by the platform and the app's controller, by type."""
     artifacts: dict[str, str] = {}
@@ -86,9 +87,9 @@ class BreakerState(Wire):
 
     open: bool = False
     failures: int = 0
-    """Number of failed adds within the window."""
+    """How many new members of the role failed within the breaker's time window."""
     closes_at: Timestamp | None = None
-    """When adding is allowed again automatically."""
+    """When the breaker closes without a reset: from then on, members can be added to the role."""
 
 
 class Role(Wire):
@@ -99,7 +100,7 @@ class Role(Wire):
     desired: int
     """Number of members that are not removed or given up."""
     current: int
-    """Number of these that have not failed."""
+    """How many members of the role have not failed."""
     ready: int
     health: Literal["healthy", "degraded", "failed", "empty"]
     """`healthy`: every member is ready; `failed`: every member failed; `empty`: no members."""
@@ -124,22 +125,22 @@ class Member(Wire):
     status: MemberStatus
     """`drained`: takes no work. `tombstoned`: given up; what is left on the machine is unknown."""
     status_reason: str
-    """Why it has this status, as reported."""
+    """Why the member has this status, as the app's controller reported."""
     allocation_id: str
     node_id: str
     node_name: str
     address: str
-    """Address of its machine for SSH."""
+    """Address of the member's machine for SSH."""
     last_operation_id: str
-    """The last operation on it."""
+    """Id of the last operation on the member."""
     correlation_id: str
-    """Correlation id of that operation."""
+    """Correlation id of the last operation on the member."""
     adapter_detail: dict[str, Any]
     """Details from the app; the platform never interprets them."""
     observed_version: str
     """Version of the app's software on the machine, as its controller reported."""
     was_ready: bool
-    """True after it was ready or degraded on this machine: it may have run work."""
+    """True if the member was ever ready or degraded on this machine: work may have run on it."""
     revision: int
     """Grows with every change; an observation of an older revision is refused."""
     created_at: Timestamp
@@ -153,18 +154,18 @@ class DeployInstance(Request):
     """Unique among the project's instances that are not deleted."""
     app_slug: Id
     topology: Id
-    """A layout that the manifest offers."""
+    """Layout of the roles; one that the app's manifest offers."""
     version: Id = ""
-    """Empty: the newest published version."""
+    """Version of the app; empty: the newest published version."""
     inputs: Inputs = {}
-    """Inputs of the deploy form. They also name the allocations of each role."""
+    """Values for the inputs that the app's manifest declares. They also name the allocations of each role."""
     operator_service_account_id: Id = ""
-    """The only service account that may claim its operations; empty: the calling service account if it operates the
-    app, else any of the project that does."""
+    """The only service account that may claim operations of the instance; empty: the calling service account if it
+    operates the app, else any of the project that does."""
     operating_mode: Id = ""
-    """Empty: the first in the manifest."""
+    """One of the values that the app's manifest offers; empty: the first of them."""
     control_plane_scope: Id = ""
-    """Empty: the first in the manifest."""
+    """One of the values that the app's manifest offers; empty: the first of them."""
 
 
 class Deployed(Wire):
@@ -179,7 +180,7 @@ class ChangeInstance(Request):
     """Stops, starts, restarts or rolls back a whole instance."""
 
     reason: OptionalReason = ""
-    """Reason; stored with the operation."""
+    """Why the caller wants this change, as text for people; stored with the operation."""
     force: bool = False
     """Ignore holds, the disruption budget and missing evidence. Needs `apps.operation.force` and a reason."""
 
@@ -192,11 +193,11 @@ class UpgradeInstance(Request):
     """Upgrades an instance to another version of its app."""
 
     version: Id
-    """Empty: the newest published version."""
+    """Version of the app; empty: the newest published version."""
     inputs: Inputs | None = None
     """New inputs; none: the present inputs stay."""
     reason: OptionalReason = ""
-    """Reason; stored with the operation."""
+    """Why the caller wants this change, as text for people; stored with the operation."""
     force: bool = False
     """Ignore holds, the disruption budget and missing evidence. Needs `apps.operation.force` and a reason."""
 
@@ -221,7 +222,7 @@ class MemberOperationRequest(Request):
     member_ids: Annotated[list[Id], msgspec.Meta(max_length=BULK_MAX)] = []
     """By id, by node, or as `node/role` if a node has several members."""
     reason: OptionalReason = ""
-    """Reason; stored with the operation."""
+    """Why the caller wants this change, as text for people; stored with the operation."""
     force: bool = False
     """Ignore holds, the disruption budget and missing evidence. Needs `apps.operation.force` and a reason."""
     stop_after_failures: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -238,14 +239,14 @@ class SetOperator(Request):
 
 
 class ResetBreaker(Request):
-    """Allows adding to a role again before its breaker closes."""
+    """Allows adding members to a role again, although too many failed."""
 
     reason: Reason
-    """Reason; sent as an event."""
+    """Why the breaker is reset, as text for people; sent with the event about it."""
 
 
 class Connection(Wire):
-    """An address of the app."""
+    """An address at which an app instance can be reached."""
 
     name: ShortText
     url: LongText
@@ -257,20 +258,20 @@ class Command(Wire):
     title: ShortText
     line: LongText
     allocation_id: Id = ""
-    """The machine to run it on."""
+    """The allocation on whose machine the command is run."""
     user: Id = ""
-    """The user to run it as; empty: the user who logs in."""
+    """Unix user to run the command as; empty: the user who logs in."""
 
 
 class AccessBundle(Wire):
-    """How people use the app, as its controller published."""
+    """How people use an app instance: its addresses, paths and commands, as its controller published them."""
 
     endpoints: list[Connection] = []
     paths: dict[str, str] = {}
     """Name -> path on the machines, chosen by the app."""
     commands: list[Command] = []
     notes: list[str] = []
-    """Other notes for people."""
+    """More remarks from the app, as text for people."""
 
 
 INSTANCE_CREATE = PROJECT.row(
@@ -311,7 +312,7 @@ DECOMMISSION = INSTANCE.row(
     "/decommission",
     "apps.instance.decommission",
     "Decommission an instance: remove the app from every machine",
-    "Its allocations stay. The app's controller does the work.",
+    "The app's controller removes the app from all machines of the instance. Its allocations stay.",
 ).post(Decommission, Operation, status=202, errors=_REFUSALS)
 STOP = INSTANCE.row("/stop", "apps.instance.stop", "Stop an instance; its members, machines and data stay").post(
     ChangeInstance, Operation, status=202, errors=_REFUSALS
@@ -332,7 +333,7 @@ ROLLBACK = INSTANCE.row(
     "/rollback",
     "apps.instance.rollback",
     "Roll an instance back to the version before the last upgrade",
-    "Only where the app's manifest allows it. It restores the inputs from before the upgrade.",
+    "Only if the app's manifest allows it. The rollback restores the inputs from before the upgrade.",
 ).post(ChangeInstance, Operation, status=202, errors=_REFUSALS)
 MEMBER_OPERATION_CREATE = INSTANCE.row(
     "/member-operations",
@@ -351,5 +352,5 @@ BREAKER_RESET = ROLE.row(
     "/reset-breaker",
     "apps.role.reset_breaker",
     "Reset the breaker of a role",
-    "Allows adding to the role again after too many failures.",
+    "Allows adding members to the role again after too many failed.",
 ).post(ResetBreaker, Role, subject="component_key", example={"reason": "the image is repaired"})

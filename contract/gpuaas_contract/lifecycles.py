@@ -133,7 +133,7 @@ SERVING_MEMBER: Final = frozenset({"ready", "degraded"})
 """States in which a member may run work."""
 GONE_MEMBER: Final = frozenset({"removed", "tombstoned"})
 ENDED_OPERATION: Final = frozenset({"succeeded", "failed", "cancelled"})
-"""No controller works on it. A failed operation can be retried or closed through its exits."""
+"""States in which no controller works on an operation. People can retry or close a failed one."""
 
 
 def allowed(table: Table, present: str) -> list[str]:

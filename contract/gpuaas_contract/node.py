@@ -11,12 +11,12 @@ from gpuaas_contract.wire import Id, LongText, Query, Request, ShortText, WaitSe
 
 
 class Trust(Wire):
-    """What a machine pins before it joins: the authority and the task key."""
+    """Keys of the platform that a machine stores before it joins: the certificate authority and the key of tasks."""
 
     ca_pem: str
     """The certificate authority behind the platform's TLS certificate."""
     task_public_key_pem: str
-    """A task is valid only if this key signed it."""
+    """Public key of the platform: a node accepts only tasks that this key signed."""
 
 
 class Enrol(Request):
@@ -24,7 +24,7 @@ class Enrol(Request):
 
     token: ShortText
     name: Id
-    """The name the token was made for."""
+    """Name of the node, for which the enrolment token was made."""
     public_key_pem: LongText
     """Ed25519 public key. The node signs in with the private key, which it made itself."""
     ssh_host_public_key: LongText
@@ -44,7 +44,7 @@ class NodeLogin(Request):
     timestamp_s: int
     """Seconds since 1970 by the node's clock; at most five minutes off."""
     nonce: ShortText
-    """Random; a signature works once."""
+    """Random value in the signed sign-in request, so that the signature works only once."""
     signature: ShortText
     """Ed25519 by the node's key over `gpuaas-node-token\\n{node_id}\\n{timestamp_s}\\n{nonce}`, base64."""
 
@@ -75,7 +75,7 @@ URGENT_TASKS = frozenset({"ssh.trust", "allocation.install_authorized_keys", "al
 
 class TaskQuery(Query):
     wait_s: WaitSeconds = 0
-    """How long to wait for a task."""
+    """How many seconds the platform may wait for a task before it answers."""
     busy_with: str = ""
     """The running task of the node. Then only urgent tasks are sent, and the wait ends with that task."""
 
@@ -86,7 +86,7 @@ class SignedTask(Wire):
     payload: str
     """JSON text of the task; the signature covers exactly these bytes."""
     signature: str
-    """Ed25519 by the platform's task key, base64."""
+    """Ed25519 signature of the task by the platform's task key, base64."""
 
 
 class NextTask(Wire):
@@ -94,14 +94,14 @@ class NextTask(Wire):
 
     task: SignedTask | None
     is_urgent: bool = False
-    """It is done at once, beside the running task."""
+    """True: the node does the task at once, beside its running task."""
 
 
 class HeartbeatAnswer(Wire):
     """The answer to a heartbeat."""
 
     heartbeat_interval_s: float
-    """When to send the next heartbeat."""
+    """Seconds after which the node sends the next heartbeat."""
     task: SignedTask | None = None
     """The next task, if the heartbeat waited for one and there is one."""
     is_urgent: bool = False
@@ -126,7 +126,7 @@ class TaskResult(Request):
 
 
 class TaskReceipt(Wire):
-    """The platform stored the result."""
+    """Confirms to a node that the platform stored the result of its task."""
 
     task_id: str
 
@@ -136,16 +136,17 @@ class AgentFile(Wire):
 
     sha256: str
     content: bytes
-    """The agent, one file."""
+    """Content of the agent's file."""
     version: str
-    """Part of what is signed."""
+    """Version of the agent; the signature covers it too."""
     signature: str
-    """By an offline release key. The node verifies it with the keys that its operator pinned on it."""
+    """Signature of the agent's file by an offline release key. The node verifies it with the keys that its operator
+    pinned on it."""
 
 
-TRUST = AGENT_API.row("/trust", "node.trust", "Get the authority to pin and the key that signs tasks").get(
-    Trust, audience="public"
-)
+TRUST = AGENT_API.row(
+    "/trust", "node.trust", "Get the certificate authority and the public key of tasks, which a node must pin"
+).get(Trust, audience="public")
 ENROL = AGENT_API.row("/enrol", "node.enrol", "Join as a node, with a token that works once").post(
     Enrol, Enrolled, audience="public", errors=(errors.CredentialsInvalid,)
 )

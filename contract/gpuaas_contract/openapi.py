@@ -31,7 +31,7 @@ _HEADERS = {
     "traceparent": _header("W3C trace context of the answer.", required=True),
     "ETag": _header("Version of the resource; send it as If-Match.", required=True),
     "WWW-Authenticate": {"description": "How to authenticate.", "schema": _TEXT},
-    "Allow": _header("Methods that this path supports.", required=True),
+    "Allow": _header("HTTP methods that this path supports.", required=True),
     "Retry-After": _header(
         "Seconds to wait before the next attempt.", required=True, schema={"type": "integer", "minimum": 1}
     ),

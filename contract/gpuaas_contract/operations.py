@@ -33,11 +33,12 @@ Outcome = Literal["pending", "succeeded", "failed", "skipped", "cancelled"]
 ExitName = Literal["retry", "cancel", "compensate", "force_complete", "tombstone"]
 
 INSTANCE_KINDS = frozenset({"deploy", "upgrade", "rollback", "stop", "start", "restart", "decommission"})
-"""Operations on the whole instance exclude every other."""
+"""Kinds of operations on the whole instance. While one runs, no other operation on the instance can start."""
 ASKING_KINDS = frozenset({"action", "preview"})
-"""They change no member and exclude no other operation, unless an app declares an action exclusive."""
+"""Kinds of operations that change no member. They run beside other operations, unless an app declares an action
+exclusive."""
 DISRUPTIVE_KINDS = frozenset({"drain", "remove", "replace"})
-"""They take members out of service: a role's disruption budget counts them."""
+"""Kinds of operations that take members out of service: a role's disruption budget counts them."""
 PREVIEWED_KINDS = frozenset({"drain", "remove", "replace", "stop", "restart", "upgrade", "decommission"})
 """With `dry_run=true` the app's controller is asked which work would be affected."""
 
@@ -65,7 +66,7 @@ _KINDS: dict[OperationKind, _Kind] = {
     "preview": _Kind(30),
 }
 DEADLINES_S: dict[str, int] = {name: kind.deadline_s for name, kind in _KINDS.items()}
-"""Used where an app's manifest sets no deadline: an operation always has one."""
+"""Kind of operation -> its deadline in seconds, if the app's manifest sets none."""
 GOALS: dict[str, frozenset[str]] = {name: frozenset(kind.goal.split()) for name, kind in _KINDS.items() if kind.goal}
 """Status that each target must have for the operation to succeed."""
 UNDONE: dict[str, frozenset[str]] = {
@@ -91,7 +92,7 @@ class OperationError(Wire):
     retryable: bool
     """Whether a retry may succeed without a repair."""
     fix: str = ""
-    """What to do next."""
+    """What people can do about the error."""
 
 
 class Transcript(Wire):
@@ -109,11 +110,11 @@ class Step(Wire):
     state: StepState
     started_at: Timestamp
     member_id: str = ""
-    """Empty for a step of the whole operation."""
+    """The member that the step works on; empty for a step of the whole operation."""
     message: str = ""
-    """Progress, or why it failed."""
+    """Progress of the step, or why it failed."""
     attempt: int = 1
-    """Grows when a failed step is tried again."""
+    """Number of the attempt: 1, and one more each time the failed step is tried again."""
     ended_at: Timestamp | None = None
     transcript: Transcript | None = None
     """None while the step runs, and for steps without commands on machines."""
@@ -137,22 +138,22 @@ class Work(Wire):
     """One piece of work that an operation would affect."""
 
     work_id: ShortText
-    """The app's id for it, such as a job number."""
+    """The app's id for the work, such as a job number."""
     member_ids: Annotated[list[Id], msgspec.Meta(max_length=10_000)] = []
-    """The members it runs on."""
+    """The members that the work runs on."""
     owner: ShortText = ""
-    """Who runs it, as the app reports."""
+    """Who runs the work, as the app reports."""
     gpus: int = 0
     started_at: Timestamp | None = None
     ends_at: Timestamp | None = None
-    """When it is expected to end; none if unknown."""
+    """When the work is expected to end; none if unknown."""
 
 
 class Preview(Wire):
     """The work that an operation would affect, as the controller reports."""
 
     answered: bool
-    """False: no controller answered in time."""
+    """Whether a controller answered in time; False: the other fields are empty."""
     source: LongText = ""
     """Source of the observation, named by the app."""
     observed_at: Timestamp | None = None
@@ -162,9 +163,9 @@ class Preview(Wire):
     done_by: Timestamp | None = None
     """When the operation could be done without interrupting work."""
     irreversible: Annotated[list[LongText], msgspec.Meta(max_length=100)] = []
-    """What cannot be undone afterwards."""
+    """Effects of the operation that cannot be undone, as text for people."""
     notes: Annotated[list[LongText], msgspec.Meta(max_length=100)] = []
-    """Other notes for people."""
+    """More remarks from the app, as text for people."""
 
 
 class Target(Wire):
@@ -172,15 +173,15 @@ class Target(Wire):
 
     member_id: str
     outcome: Outcome = "pending"
-    """`skipped`: too many others failed before its turn."""
+    """Result for the member. `skipped`: too many other members failed before its turn."""
     error: str = ""
-    """Why it failed or was skipped."""
+    """Why the operation failed for this member, or skipped it; empty otherwise."""
     evidence: Evidence | None = None
-    """The last observation of its work, if the controller sent one."""
+    """The last observation whether work runs on the member, if the controller sent one."""
     allocation_id: str = ""
-    """`replace`: the allocation the member moves to."""
+    """Only for `replace`: the allocation that the member moves to."""
     previous_allocation_id: str = ""
-    """`replace`: the one it came from, once it has moved."""
+    """Only for `replace`: the allocation that the member was on before it moved."""
 
 
 class Lease(Wire):
@@ -194,7 +195,7 @@ class Lease(Wire):
     expires_at: Timestamp
     """If not renewed by then, another controller may claim the operation."""
     actor_id: str = ""
-    """The service account that claimed it; reports of other accounts are refused."""
+    """The service account that claimed the operation; reports of other accounts are refused."""
     cancel_requested: bool = False
     """A person asked to cancel: undo what is half done, then complete."""
 
@@ -215,15 +216,15 @@ class Exit(Wire):
 
     name: ExitName
     permission: str
-    """The permission it needs."""
+    """Permission that a caller needs to take this exit."""
     permitted: bool
-    """Whether the caller has the permission here."""
+    """Whether the caller may take this exit."""
     meaning: str
-    """What it does to the operation."""
+    """What the exit does to the operation, as text for people."""
 
 
 class ExitTaken(Wire):
-    """An exit that a person took, and why."""
+    """What a person did to end an operation (retry, cancel, undo, give up), and why."""
 
     name: ExitName
     taken_by: str
@@ -252,7 +253,7 @@ class OperationHead(Wire):
     app_slug: str
     kind: OperationKind
     component_key: str
-    """The role it is about; empty: the whole instance."""
+    """The role that the operation changes; empty: the whole instance."""
     status: OperationStatus
     """A failed operation can be retried or closed through its exits; `succeeded` and `cancelled` are final."""
     reason: str
@@ -265,16 +266,16 @@ class OperationHead(Wire):
     epoch: int
     """Grows with every claim; a report with an older epoch is refused."""
     lease: Lease | None
-    """The controller that works on it; none while unclaimed."""
+    """The controller that works on the operation; none while no controller has claimed it."""
     deadline_at: Timestamp
-    """If not done by then, it fails."""
+    """If the operation is not done at this time, it fails."""
     error: OperationError | None
-    """Why it failed; none otherwise."""
+    """Why the operation failed; none if it did not."""
     revision: int
     """Grows with every change except a renewed lease; use it to wait for the next change."""
     created_at: Timestamp
     started_at: Timestamp | None
-    """When a controller first claimed it."""
+    """When a controller first claimed the operation."""
     ended_at: Timestamp | None
     steps_total: int = 0
     """How many steps there are, also where `steps` does not hold all of them."""
@@ -283,36 +284,36 @@ class OperationHead(Wire):
     compensating: bool = False
     """The controller undoes what is half done; the operation ends as `cancelled`."""
     from_version: str = ""
-    """`upgrade`, `rollback`: the app version before."""
+    """Only for `upgrade` and `rollback`: the app version before."""
     to_version: str = ""
-    """`upgrade`, `rollback`: the app version after."""
+    """Only for `upgrade` and `rollback`: the app version after."""
     action: str = ""
-    """`action`: its name in the manifest."""
+    """Only for kind `action`: the action's name in the app's manifest."""
     exclusive: bool = False
-    """`action`: no other operation runs at the same time."""
+    """Only for kind `action`: no other operation runs on the instance at the same time."""
     inputs: dict[str, Any] = {}
     """`action`: its inputs; `upgrade`, `rollback`: the instance's inputs after it."""
     result: dict[str, Any] | None = None
     """`action`: its result."""
     preview_of: OperationKind | None = None
-    """`preview`: the kind of operation it asks about."""
+    """Only for kind `preview`: the kind of operation whose effects are asked for."""
     preview: Preview | None = None
-    """`preview`: what the controller answered."""
+    """Only for kind `preview`: what the controller answered."""
     operator_service_account_id: str = ""
-    """The only service account that may claim it; empty: any of the project."""
+    """The only service account that may claim the operation; empty: any of the project."""
     exits_taken: list[ExitTaken] = []
-    """Exits that people took, in order."""
+    """What people did to end the operation (retry, cancel, give up), in order."""
 
 
 STEPS_SHOWN_MAX = 200
-"""Steps in the answer to a read of one operation; the list of steps has all of them."""
+"""How many steps the answer to a read of one operation has at most; the list of steps has all of them."""
 
 
 class Operation(OperationHead, kw_only=True):
     """A long change of an instance, made by the app's controller."""
 
     targets: list[Target]
-    """The members it is about, and the result for each."""
+    """The members that the operation changes, and the result for each."""
     steps: list[Step]
     """Steps in the order in which they began. A claim holds all of them, and a controller does not repeat those that
     succeeded. A read of one operation holds the 200 that changed last. Lists of operations leave them out."""
@@ -330,7 +331,7 @@ class OperationQuery(Query):
     wait_s: WaitSeconds = 0
     """How long to wait for a revision other than `revision`."""
     revision: int = -1
-    """The revision you have."""
+    """Revision of the operation that the caller has already read."""
 
 
 class OperationListQuery(PageQuery):
@@ -348,19 +349,19 @@ OptionalReason = Annotated[
 
 
 class TakeExit(Request):
-    """Takes an exit of an operation."""
+    """Retries, cancels, undoes or closes an operation, with a reason."""
 
     reason: Reason
-    """Reason; stored with the operation and in the audit trail."""
+    """Why the caller wants this; stored with the operation and in the audit trail."""
 
 
 class GiveUpMembers(Request):
     """Gives up members that cannot be recovered; nothing is done on their machines."""
 
     reason: Reason
-    """Reason; stored with the operation and in the audit trail."""
+    """Why the members are given up; stored with the operation and in the audit trail."""
     member_ids: Annotated[list[Id], msgspec.Meta(max_length=1024)] = []
-    """Empty: every target that failed."""
+    """Members to give up; empty: every target that failed."""
 
 
 OPERATION_GET = OPERATION.row(
@@ -420,7 +421,7 @@ OPERATION_TOMBSTONE = OPERATION.row(
     "/tombstone",
     "apps.operation.tombstone",
     "Give up members of a failed operation",
-    "Nothing is done on their machines.",
+    "The members count as removed. Nothing is done on their machines.",
 ).post(
     GiveUpMembers,
     Operation,

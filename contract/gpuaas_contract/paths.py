@@ -70,7 +70,7 @@ class CredentialPath(ProjectPath):
 
 
 class SealedDeliveryPath(ProjectPath):
-    """A sealed secret or credential on its way to one reader."""
+    """Path of the delivery of one encrypted secret or credential to one reader."""
 
     delivery_id: str
 

@@ -16,11 +16,11 @@ class PlaceArtifact(Request):
     """Copies an artifact to a machine, for an operation the caller holds."""
 
     allocation_id: Label
-    """The machine; one of the operation's instance."""
+    """Allocation whose machine gets the artifact; one of the operation's instance."""
     operation_id: Label
-    """An operation that the caller holds."""
+    """Id of an operation that the caller has claimed."""
     epoch: int
-    """Epoch of the operation's lease."""
+    """Epoch number of the caller's claim on the operation. The platform refuses a number that is not the newest."""
     mode: FileMode = "0644"
     """Mode of the file on the machine; root owns it."""
 
@@ -48,9 +48,9 @@ class ArtifactPlacement(Wire):
     """Deadline: a placement not done by then has failed."""
     ended_at: Timestamp | None = None
     path: str = ""
-    """Path on the machine, once it is placed."""
+    """Path of the artifact on the machine; empty until it is placed."""
     error: TaskError | None = None
-    """Why it failed: a code of the platform or of the agent."""
+    """Why the artifact could not be placed: an error code of the platform or of the agent."""
 
 
 class PlacementQuery(Query):

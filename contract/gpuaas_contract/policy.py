@@ -29,7 +29,7 @@ class Choice(Request):
     Case-sensitive."""
 
     allow: list[str] | None = None
-    """None allows everything; an empty list allows nothing."""
+    """Allowed values. None: all values are allowed; an empty list: no value is."""
     deny: list[str] = []
     """Denied values, even if a layer allows them."""
 
@@ -54,23 +54,23 @@ class Overlay(Request):
     artifact_bytes_max: int | None = None
     """Largest size of one project's artifacts, including published ones that are not uploaded yet; none: no limit."""
     reason: str = ""
-    """Reason; shown to callers who are refused."""
+    """Why the policy has these restrictions; shown to callers whom it refuses."""
 
 
 class Ineffective(Wire):
     """An entry that allows more than the layers above it. It is stored but has no effect, or only a partial effect."""
 
     layer: Layer
-    """The layer of the entry."""
+    """The policy layer that contains the entry."""
     field: str
-    """Field of the entry: `regions.allow`, `instances_max`."""
+    """Name of the entry without effect, such as `regions.allow` or `instances_max`."""
     entry: str
     """The entry itself."""
     extent: Literal["whole", "part"]
     narrowed_by: Layer
     """No effect: the layer after which nothing of it is left. Partial effect: the first layer that restricts it."""
     rule: str
-    """What restricts it, as a sentence."""
+    """The rule that restricts the entry, as a sentence."""
 
 
 class PolicyLayer(Wire):
@@ -78,16 +78,16 @@ class PolicyLayer(Wire):
 
     layer: Layer
     scope: str
-    """`platform`, an org id or a project id."""
+    """Where it applies: `platform`, an organisation's id or a project's id."""
     overlay: Overlay
     revision: int
-    """Grows with every change; 0: never set."""
+    """Number of the overlay's version; it grows with every change. 0: never set."""
     changed_by: str
     changed_at: Timestamp | None
 
 
 class ChangedPolicyLayer(PolicyLayer):
-    """A layer as it is now, and its entries without effect."""
+    """A policy layer after a change, with the entries that have no effect."""
 
     ineffective: list[Ineffective] = []
     """Entries that allow more than the layers above. They change with those layers; later, `explain` shows them."""
@@ -103,7 +103,7 @@ class ExplainPolicy(Request):
 
 
 class PolicyVerdict(Wire):
-    """Whether a value is allowed here, and which layer decides it."""
+    """Whether a policy allows a value, such as a region, and which policy layer decides."""
 
     subject: Subject
     value: str
@@ -112,7 +112,7 @@ class PolicyVerdict(Wire):
     """Refused: the first layer that refuses, from global to project. Allowed: the narrowest layer with a list that
     names it, or None when no layer has such a list."""
     rule: str
-    """The entry that decides, as a sentence."""
+    """The policy entry that decides, as a sentence."""
 
 
 class PolicyLimit(Wire):
@@ -121,7 +121,7 @@ class PolicyLimit(Wire):
     limit: Limit
     max: int
     layer: Layer
-    """The first layer with the smallest number."""
+    """The policy layer that sets the limit: the first with the smallest number."""
     rule: str
     """The same as a sentence, with the layer's reason."""
 
@@ -130,9 +130,9 @@ class PolicyExplanation(Wire):
     """What all layers together allow in a project, and why."""
 
     verdicts: list[PolicyVerdict]
-    """One per value that was asked about."""
+    """One answer for each value that the request asked about."""
     limits: list[PolicyLimit]
-    """Limits that a layer sets."""
+    """Limits on numbers and sizes that a policy layer sets for the project."""
     effective: Overlay
     """What all layers together allow."""
     ineffective: list[Ineffective]
@@ -144,7 +144,7 @@ class CanI(Request):
     platform as a whole."""
 
     permission: ShortText
-    """A permission key, the platform's or an app's."""
+    """The permission to check: a key of the platform or of an app."""
     project_id: Id = ""
     org_id: Id = ""
     region: ShortText = ""
@@ -178,12 +178,12 @@ class DecidedByNone(Wire, tag_field="kind", tag="none"):
 
 
 class CanIAnswer(Wire):
-    """Whether you may, and what decides it."""
+    """Whether the caller has a permission, and what decides it."""
 
     allowed: bool
     decided_by: DecidedByBinding | DecidedByOverlay | DecidedByNone
     explanation: str
-    """The same as a sentence."""
+    """The answer as a sentence for people."""
 
 
 _EXAMPLE = {"regions": {"deny": ["test-*"]}, "allocations_max": 100, "reason": "test sites are not for tenants"}
@@ -195,25 +195,25 @@ GLOBAL_SET = ADMIN.row(
     "/policy",
     "policy.global.set",
     "Replace the overlay of the platform",
-    "It restricts every organisation. The answer lists entries that have no effect.",
+    "The policy overlay restricts every organisation. The answer lists entries that have no effect.",
 ).put(Overlay, ChangedPolicyLayer, "policy.overlay.change_global", subject="scope", guarded=True, example=_EXAMPLE)
-ORG_GET = ORG.row("/policy", "policy.org.get", "Get the overlay of an organisation").get(
+ORG_GET = ORG.row("/policy", "policy.org.get", "Get the policy overlay of an organisation").get(
     PolicyLayer, "policy.overlay.read"
 )
 ORG_SET = ORG.row(
     "/policy",
     "policy.org.set",
-    "Replace the overlay of an organisation",
-    "It restricts the organisation's projects. The answer lists entries that have no effect.",
+    "Replace the policy overlay of an organisation",
+    "The policy overlay restricts the organisation's projects. The answer lists entries that have no effect.",
 ).put(Overlay, ChangedPolicyLayer, "policy.overlay.change_org", subject="org_id", guarded=True, example=_EXAMPLE)
-PROJECT_GET = PROJECT.row("/policy", "policy.project.get", "Get the overlay of a project").get(
+PROJECT_GET = PROJECT.row("/policy", "policy.project.get", "Get the policy overlay of a project").get(
     PolicyLayer, "policy.overlay.read"
 )
 PROJECT_SET = PROJECT.row(
     "/policy",
     "policy.project.set",
-    "Replace the overlay of a project",
-    "It restricts the project. The answer lists entries that have no effect.",
+    "Replace the policy overlay of a project",
+    "The policy overlay restricts the project. The answer lists entries that have no effect.",
 ).put(
     Overlay, ChangedPolicyLayer, "policy.overlay.change_project", subject="project_id", guarded=True, example=_EXAMPLE
 )

@@ -12,19 +12,19 @@ from gpuaas_contract.failure_codes import FAILURE_CODES
 _LIFECYCLES: tuple[tuple[str, str, lifecycles.Table], ...] = (
     (
         "App instance",
-        "Derived by one rule from its members, its conditions and the operation that works on it.",
+        "An instance's status is derived from its members, its conditions and the operation that works on it.",
         lifecycles.INSTANCE,
     ),
     (
         "Member",
-        "Changed by the controller: by reports on an operation it holds, or by observations between operations.",
+        "The app's controller changes a member's status: in reports on an operation, or between operations.",
         lifecycles.MEMBER,
     ),
-    ("Operation", "A `failed` operation changes only through its exits.", lifecycles.OPERATION),
+    ("Operation", "A `failed` operation changes only if a person retries, undoes or closes it.", lifecycles.OPERATION),
     ("Allocation", "A claim on a node.", lifecycles.ALLOCATION),
     (
         "Node",
-        "Set by operators. Whether it sends heartbeats, `ready` or `lost`, is a separate status.",
+        "The state that operators set. Whether the node sends heartbeats, `ready` or `lost`, is a separate status.",
         lifecycles.NODE_ADMIN,
     ),
     (
@@ -38,8 +38,12 @@ _LIFECYCLES: tuple[tuple[str, str, lifecycles.Table], ...] = (
         lifecycles.NODE_TENANCY,
     ),
     ("App version", "An entry of the catalog. Its manifest never changes.", lifecycles.APP_VERSION),
-    ("Artifact", "Release state. Independent of its trust.", lifecycles.ARTIFACT),
-    ("Artifact's trust", "Result of the last verification, or `revoked`.", lifecycles.ARTIFACT_TRUST),
+    ("Artifact", "Whether the artifact may be used. Independent of its trust.", lifecycles.ARTIFACT),
+    (
+        "Artifact's trust",
+        "Whether the last verification of the artifact succeeded, or `revoked`.",
+        lifecycles.ARTIFACT_TRUST,
+    ),
     ("Artifact placement", "An artifact that is copied to a machine.", lifecycles.PLACEMENT),
 )
 

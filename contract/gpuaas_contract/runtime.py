@@ -31,9 +31,9 @@ class ClaimOperation(Request):
     claim_id: ShortText
     """Chosen by the caller. After a lost answer the same id gets the same lease."""
     lease_s: LeaseSeconds = 15
-    """How long the lease lasts without a heartbeat."""
+    """Seconds after which the claim ends if the controller sends no heartbeat."""
     wait_s: WaitSeconds = 0
-    """How long to wait for an operation."""
+    """How many seconds the platform may wait for an operation to claim before it answers."""
     controller_version: ShortText = ""
     """Version of the controller; shown to people."""
 
@@ -46,14 +46,14 @@ class Claim(Wire):
     members: list[Member] = []
     holds: list[Hold] = []
     epoch: int = 0
-    """Send it with every report; 0 if no operation waits."""
+    """Number of this claim, which the controller sends with every report; 0 if there was no operation to claim."""
 
 
 class HolderRequest(Request):
     """Sent by the controller that holds the operation of the path."""
 
     epoch: int
-    """Epoch of the claim."""
+    """Epoch number of the caller's claim on the operation. The platform refuses a number that is not the newest."""
 
 
 class Heartbeat(HolderRequest):
@@ -70,7 +70,7 @@ class ReportStep(HolderRequest):
     """Chosen by the app. The same name and member mean the same step."""
     state: StepState
     member_id: ShortText = ""
-    """Empty for a step of the whole operation."""
+    """The member that the step works on; empty for a step of the whole operation."""
     message: str = ""
     """Text for people."""
     transcript: Transcript | None = None
@@ -96,7 +96,7 @@ class CompleteOperation(HolderRequest):
     result: Annotated[dict[str, Any], json_bytes(RESULT_BYTES_MAX)] | None = None
     """`action`: its result."""
     preview: Preview | None = None
-    """`preview`: the work that would be affected."""
+    """Only for kind `preview`: the work that the operation would affect."""
     undone: bool = False
     """True: the work was undone after a cancel. Needed where members are `ready` before and after the operation; false:
     the work was done, and the cancel came too late."""
@@ -106,24 +106,24 @@ class FailOperation(HolderRequest):
     """Ends an operation that cannot continue, with the reason."""
 
     code: ShortText
-    """A code for programs; docs/reference/errors.md lists common ones."""
+    """Error code for programs; docs/reference/errors.md lists common ones."""
     message: str
     """Text for people."""
     failure_class: FailureClass
-    """What can be done about it; shown with the operation's error."""
+    """What can be done about the failure; shown with the operation's error."""
     fix: str = ""
-    """What to do next, as text for people."""
+    """What people can do about the failure, as text."""
 
 
 class PublishAccess(HolderRequest):
-    """Publishes how people use the app; replaces the previous bundle."""
+    """Publishes how people use an app instance; replaces what was published before."""
 
     endpoints: Annotated[list[Connection], msgspec.Meta(max_length=100)] = []
     paths: Annotated[dict[ShortText, LongText], msgspec.Meta(max_length=100)] = {}
     """Name -> path on the machines, chosen by the app."""
     commands: Annotated[list[Command], msgspec.Meta(max_length=100)] = []
     notes: Annotated[list[LongText], msgspec.Meta(max_length=100)] = []
-    """Other notes for people."""
+    """More remarks from the app, as text for people."""
 
 
 class ReportedCondition(Request):
@@ -159,7 +159,7 @@ class ReportRuntime(Request):
     observed_revision: int
     """Revision of the instance that was observed."""
     conditions: Annotated[list[ReportedCondition], msgspec.Meta(max_length=32)] = []
-    """Replace earlier conditions of the same type; others stay."""
+    """The instance's health conditions. They replace earlier ones of the same type; others stay."""
     members: Annotated[list[ObservedMember], msgspec.Meta(max_length=1024)] = []
 
 
@@ -172,11 +172,11 @@ class RefusedObservation(Wire):
 
 
 class RuntimeReported(Wire):
-    """The result of a report."""
+    """Answer to a controller's report on an instance: which parts were accepted, and the members now."""
 
     instance: Instance
     members: list[Member]
-    """The members as they are now, for the next report."""
+    """The instance's members after the report, with the revisions that the next report needs."""
     refused: list[RefusedObservation]
 
 
@@ -184,13 +184,13 @@ class Controller(Wire):
     """An app controller that claims operations in this project."""
 
     controller_id: str
-    """Project, app and holder."""
+    """Id of the controller, made of project, app and holder."""
     project_id: str
     app_slug: str
     holder: str
     """Name of the controller."""
     actor_id: str
-    """The service account it signs in as."""
+    """The service account that the controller signs in as."""
     version: str
     """Version of the controller, as it reports."""
     last_seen_at: Timestamp

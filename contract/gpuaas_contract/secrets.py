@@ -30,33 +30,33 @@ class RuntimeSecret(Wire):
     instance_id: str
     app_slug: str
     purpose: SecretPurpose
-    """Purpose; one that the app's manifest declares."""
+    """What the secret is for; one of the purposes that the app's manifest declares."""
     name: str
-    """Name, chosen by the app."""
+    """Name of the secret, chosen by the app."""
     version: int
     """Grows when a secret of this purpose and name is issued again after the previous one ended."""
     state: SecretState
     fingerprint: str
     """Equal for equal values of this instance; it reveals nothing about the value."""
     operation_id: str
-    """The operation it was issued for."""
+    """The operation that the secret was issued for."""
     issued_by: str
     issued_at: Timestamp
     expires_at: Timestamp
-    """The value is destroyed then."""
+    """When the secret expires: its value is destroyed then."""
     deliveries: int
     """Number of deliveries that controllers requested."""
     deliveries_opened: int
-    """Number of deliveries that were opened."""
+    """How often the secret's value was read."""
     ended_at: Timestamp | None = None
-    """When it was revoked or expired; the value is destroyed then."""
+    """When the secret was revoked or expired, and its value destroyed."""
 
 
 class IssueSecret(Request):
     """Stores or generates a secret, for an operation the caller holds."""
 
     epoch: int
-    """Epoch of the operation's lease."""
+    """Epoch number of the caller's claim on the operation. The platform refuses a number that is not the newest."""
     purpose: SecretPurpose
     """A purpose that the app's manifest declares."""
     name: Label
@@ -64,7 +64,7 @@ class IssueSecret(Request):
     value: Value = ""
     """Empty: the platform generates 32 random bytes, in base64url."""
     ttl_s: TtlSeconds = 3600
-    """How long it is stored, at most a year."""
+    """How many seconds the secret is stored, at most a year."""
 
 
 class IssuedSecret(Wire):
@@ -72,7 +72,7 @@ class IssuedSecret(Wire):
 
     secret: RuntimeSecret
     delivery_id: str
-    """Use it to open the value, once."""
+    """Id of the delivery, with which a machine can read the secret's value once."""
 
 
 class OpenDelivery(Request):
@@ -89,14 +89,14 @@ class OpenedDelivery(Wire):
     delivery_id: str
     secret: RuntimeSecret
     value: str
-    """Empty in a dry run."""
+    """The secret's value; empty in a dry run."""
 
 
 SECRET_ISSUE = OPERATION.row(
     "/runtime-secrets",
     "access.secret.issue",
     "Issue a secret for an operation",
-    "While the secret is valid, the same purpose and name again give a new delivery of the same value.",
+    "The same request again gives a new delivery of the same value, while the secret is valid.",
 ).post(
     IssueSecret,
     IssuedSecret,

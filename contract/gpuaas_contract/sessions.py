@@ -21,26 +21,26 @@ class Session(Wire):
     created_at: Timestamp
     expires_at: Timestamp
     current: bool
-    """Whether it is the session of this request."""
+    """Whether this request was made with this session."""
     key_id: str = ""
-    """The service-account key it was made with; empty for people."""
+    """The service-account key that the session was started with; empty for people."""
 
 
 class OidcStart(Wire):
     """Where to sign in with the identity provider."""
 
     authorization_url: str
-    """Open it in a browser; the provider sends the browser back with `code` and `state`."""
+    """Address to open in a browser; the identity provider sends the browser back with `code` and `state`."""
     state: str
-    """Must equal the `state` that comes back."""
+    """Random value of this sign-in; the identity provider must send back the same `state`."""
 
 
 class OidcExchange(Request):
     """What the identity provider sent back; it is exchanged for a token."""
 
     code: ProviderText
-    """As the identity provider sent it back, within ten minutes. It works once. A dry run checks only the state, does
-    not use the code, and answers with an empty token."""
+    """Code that the identity provider sent back. It works once, within ten minutes. A dry run checks only the state,
+    does not use the code, and answers with an empty token."""
     state: ProviderText
 
 

@@ -24,7 +24,7 @@ class SshKey(Wire):
     user_id: str
     algorithm: str
     fingerprint: str
-    """As `ssh-keygen -lf` shows it."""
+    """Fingerprint of the public key, as `ssh-keygen -lf` shows it."""
     comment: str
     public_key: str
     created_at: Timestamp
@@ -36,7 +36,7 @@ class AddSshKey(Request):
     public_key: Annotated[str, msgspec.Meta(min_length=1, max_length=8192)]
     """One line, as in a `.pub` file: Ed25519, ECDSA, or RSA of at least 3072 bits."""
     comment: Annotated[str, msgspec.Meta(max_length=100)] = ""
-    """Empty: the comment in the key's line."""
+    """Comment that names the key; empty: the comment in the key's line."""
 
 
 class PersonOnAllocation(Wire):
@@ -56,7 +56,7 @@ class AllocationKeys(Wire):
     allocation_id: str
     people: list[PersonOnAllocation]
     state: KeySetState
-    """`pending` until exactly the keys of these people are installed."""
+    """`pending` until exactly the keys of the chosen people are installed on the machine."""
     installed: list[str]
     """Fingerprints of the keys on the machine at its last answer."""
     installed_at: Timestamp | None

@@ -14,7 +14,7 @@ class TrustKey(Wire):
 
     trust_key_id: str
     scope: str
-    """A project id, or `platform`."""
+    """Where the key is trusted: a project id, or `platform` for every project."""
     fingerprint: str
     """SHA-256 of the key. Keys are compared by this, not by id."""
     public_key_pem: str
@@ -29,7 +29,7 @@ class TrustKey(Wire):
 
 
 class PutTrustKey(Request):
-    """Trusts the signatures of a key."""
+    """Trusts a public key: its signatures on artifacts are accepted."""
 
     public_key_pem: Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)]
     """Ed25519, ECDSA on P-256, P-384 or P-521, or RSA of at least 2048 bits."""

@@ -43,14 +43,14 @@ class ReportedUsage(Request):
     unit: Label
     """Unit of the quantity, named by the app, such as `s`."""
     started_at: Timestamp
-    """Its day (UTC) is the day the record counts for."""
+    """When the usage began; it counts for the day (UTC) of this time."""
     ended_at: Timestamp
     member_id: Id = ""
-    """The member it was used on; empty if not one member."""
+    """The member that the usage belongs to; empty if it is not one member."""
     subject: Text = ""
-    """Who used it, as the app reports."""
+    """The user or account that caused the usage, as the app reports."""
     attributes: Annotated[dict[Label, Text], msgspec.Meta(max_length=ATTRIBUTES_MAX)] = {}
-    """Other data of the app."""
+    """More data about the usage, chosen by the app."""
 
 
 class ReportUsage(Request):
@@ -60,7 +60,7 @@ class ReportUsage(Request):
 
 
 class UsageReceipt(Wire):
-    """How many records were new."""
+    """Answer to a usage report: how many records were new, and which conflict with stored ones."""
 
     accepted: int
     repeated: int
@@ -74,7 +74,7 @@ class UsageRecord(Wire):
 
     usage_id: str
     record_id: str
-    """Id chosen by the reporter."""
+    """Id of the usage record, chosen by the controller that reported it."""
     meter: str
     """What was measured, named by the app."""
     quantity: str
@@ -84,7 +84,7 @@ class UsageRecord(Wire):
     ended_at: Timestamp
     member_id: str
     subject: str
-    """Who used it, as the app reports."""
+    """The user or account that caused the usage, as the app reports."""
     attributes: dict[str, str]
     org_id: str
     project_id: str
@@ -131,9 +131,9 @@ class UsageDay(Wire):
 
 class SummaryQuery(PageQuery):
     since: datetime.date | None = None
-    """The first day; by default 30 days ago."""
+    """First day of the sums; by default 30 days ago."""
     until: datetime.date | None = None
-    """The day after the last one; by default tomorrow."""
+    """Day after the last day of the sums; by default tomorrow."""
     instance_id: str = ""
     meter: str = ""
 
@@ -142,7 +142,7 @@ USAGE_REPORT = INSTANCE.row(
     "/usage-records",
     "usage.record.report",
     "Report usage of an instance, up to 1000 records at a time",
-    "A record with the same id again is counted once.",
+    "A record that is reported again with the same id is counted once.",
 ).post(ReportUsage, UsageReceipt, subject="instance_id", repeat="natural")
 USAGE_LIST = PROJECT.row("/usage", "usage.record.list", "List usage records by start time").list(
     UsageRecord, "usage.record.read", query=UsagePageQuery

@@ -16,7 +16,7 @@ class WireMeta(msgspec.StructMeta):
 
 
 class Wire(msgspec.Struct, metaclass=WireMeta):
-    """A value that leaves the platform."""
+    """Base of all types that are sent over the API, as JSON."""
 
 
 class Request(msgspec.Struct, metaclass=WireMeta, forbid_unknown_fields=True):
@@ -28,11 +28,11 @@ class NoBody(Request):
 
 
 class Path(msgspec.Struct, metaclass=WireMeta):
-    """Parameters in the path; none in this one."""
+    """Base of the types with the parameters in a URL path; it has none."""
 
 
 class Query(msgspec.Struct, metaclass=WireMeta, forbid_unknown_fields=True):
-    """Parameters after the question mark."""
+    """Base of the types with the query parameters of a URL, after the question mark."""
 
 
 class NoQuery(Query):
@@ -68,7 +68,7 @@ OptionalLabel = Annotated[
 ]
 
 Id = Annotated[str, msgspec.Meta(max_length=128, description="An id or a name has at most 128 characters.")]
-"""Names something that exists. The platform looks it up, so its form is not checked."""
+"""Id or name of an existing resource. The platform looks the resource up, so the form of the text is not checked."""
 ShortText = Annotated[str, msgspec.Meta(max_length=200, description="At most 200 characters.")]
 LongText = Annotated[str, msgspec.Meta(max_length=4000, description="At most 4000 characters.")]
 
@@ -119,4 +119,4 @@ class Page(msgspec.Struct, Generic[Item], metaclass=WireMeta):
 
     items: list[Item]
     next_page_token: str | None = None
-    """Send it as `page_token` to get the next page; none on the last page."""
+    """Token of the next page: send it as `page_token` to get that page; none on the last page."""

@@ -69,7 +69,8 @@ def downloads(state: Path) -> Path:
 
 @contextmanager
 def locked(state: Path) -> Iterator[None]:
-    """Hold the lock that is needed to build or delete images and repositories."""
+    """Hold the lock on the machine images: one process at a time may build or delete images and package
+    repositories."""
     with shell.locked(state / "images.lock", "the image"):
         yield
 

@@ -251,8 +251,12 @@ def run_provisioner(
     release_keys: Annotated[
         list[Path] | None, typer.Option("--release-key", help="Public key of agent releases to pin; repeatable.")
     ] = None,
-    pretend: Annotated[bool, typer.Option("--pretend", help="Only answer: reinstall no machine.")] = False,
-    listen: Annotated[str, typer.Option("--listen", help="HOST:PORT on loopback.")] = "127.0.0.1:7071",
+    pretend: Annotated[
+        bool, typer.Option("--pretend", help="Answer requests as if machines were reinstalled, but reinstall none.")
+    ] = False,
+    listen: Annotated[
+        str, typer.Option("--listen", help="Address to listen on, HOST:PORT; the host must be a loopback address.")
+    ] = "127.0.0.1:7071",
     lab: LabName = "local",
     state: StateFolder = DEFAULT_STATE,
 ) -> None:

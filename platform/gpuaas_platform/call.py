@@ -187,7 +187,7 @@ class CutOff(Exception):
 
 
 class Source(Protocol):
-    """An open stream, as the edge sees it."""
+    """The content of a streamed response: the HTTP edge reads its parts one after another."""
 
     async def next(self) -> bytes:
         """Return the next bytes to send; empty bytes when the stream has ended. May raise `CutOff`."""

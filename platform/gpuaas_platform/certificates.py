@@ -28,7 +28,7 @@ _GUIDE = "docs/how-to/renew-certificates.md"
 
 
 class Source(Protocol):
-    """Where the certificates of one listener come from."""
+    """Files or authority that the TLS certificates of one listener come from."""
 
     def load(self, context: ssl.SSLContext, now: datetime.datetime) -> x509.Certificate:
         """Load the current certificate. Raise OSError or ValueError, without a change, if it cannot be used."""
@@ -94,7 +94,8 @@ class Certificates:
         self._noticed_at: datetime.datetime | None = None
 
     def context(self, address: str, source: Source | None = None) -> ssl.SSLContext:
-        """Return a TLS context for a listener. Without a source, the platform's authority signs its certificates."""
+        """Return a TLS context for a listener. Without a certificate of the operator, the platform's authority signs
+        one."""
         source, context = source or Issued(self._authority, address), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._listeners.append(_Listener(address, context, source, source.load(context, self._now())))
         return context

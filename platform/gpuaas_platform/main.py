@@ -192,7 +192,7 @@ def _add_server_options(command: argparse.ArgumentParser) -> None:
         "--log-level",
         default=environment("GPUAAS_LOG_LEVEL", "info"),
         choices=("debug", "info", "warning", "error"),
-        help="what is written to stderr, one JSON object per line",
+        help="lowest level of the log lines on stderr, which are JSON objects, one per line",
     )
     command.add_argument(
         "--rate-limit-per-s",
@@ -391,7 +391,7 @@ def _network(text: str) -> str:
     try:
         return str(ipaddress.ip_network(text, strict=False))
     except ValueError as error:
-        raise argparse.ArgumentTypeError("an address or a network, such as 10.0.0.0/24") from error
+        raise argparse.ArgumentTypeError("write an IP address or a network, such as 10.0.0.0/24") from error
 
 
 def _whole_number(text: str) -> int:

@@ -63,7 +63,7 @@ def load_authority(folder: Path, now: datetime.datetime) -> CertificateAuthority
 def server_certificate(
     authority: CertificateAuthority, address: str, now: datetime.datetime
 ) -> tuple[x509.Certificate, bytes]:
-    """Return a new certificate for `address`, and the text of its key and itself in PEM form."""
+    """Return a new TLS certificate for `address`, with the PEM text of its private key and of the certificate."""
     key = ec.generate_private_key(ec.SECP256R1())
     names = x509.SubjectAlternativeName(_alternative_names(address))
     issuer_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())

@@ -15,7 +15,7 @@ REFRESH_SHARE = 0.8
 
 
 class Calls(Protocol):
-    """The part of the client that credentials need: calling public endpoints."""
+    """The part of the client that signing in needs: it calls the endpoints that require no token."""
 
     async def call(self, endpoint: Endpoint[RequestBody, Answer], body: RequestBody | None = None) -> Answer: ...
 

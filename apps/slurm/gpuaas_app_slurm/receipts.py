@@ -19,7 +19,8 @@ CONFIGURATION = (
     "/etc/slurm/gres.conf",
     "/etc/slurm/slurm.key",
 )
-"""If one of these files exists on a machine without a receipt, the machine already has another Slurm."""
+"""Configuration files of Slurm. If one exists on a machine without a receipt of this app, the machine has another
+Slurm."""
 
 STATE_FOLDERS = ("/var/lib/slurm/slurmctld", "/var/lib/slurm/slurmd")
 
@@ -135,7 +136,7 @@ async def refuse_other_instances(machine: Machine, instance_id: str) -> None:
     if others:
         raise NeedsOperator(
             f"machine {machine.hostname} already belongs to another Slurm instance: {', '.join(others)}",
-            fix="decommission that instance first, or choose another allocation",
+            fix="decommission the other instance on this machine first, or choose another allocation",
         )
 
 

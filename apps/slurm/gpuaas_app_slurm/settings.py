@@ -24,6 +24,6 @@ class Settings:
     cancel_jobs_s: float = 120.0
     """How long cancelled jobs may take to end before a forced decommission fails."""
     drain_wait_s: float = 86400.0
-    """How long a drain waits for the node's jobs."""
+    """How long a drain waits until the node's jobs have ended."""
     drain_poll_s: float = 2.0
     """How often a drain reads the node's jobs."""

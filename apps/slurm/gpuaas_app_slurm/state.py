@@ -132,7 +132,12 @@ def cluster_quiet(jobs: tuple[Job, ...]) -> Check:
 
 def canary_ran(output: str, expected: tuple[str, ...]) -> Check:
     missing = sorted(frozenset(expected) - frozenset(output.split()))
-    return Check(not missing, f"the first job did not run on {', '.join(missing)}" if missing else "")
+    return Check(
+        not missing,
+        f"the test job, which each machine must run before the cluster is used, did not run on {', '.join(missing)}"
+        if missing
+        else "",
+    )
 
 
 def _still_running(name: str, jobs: tuple[Job, ...]) -> str:

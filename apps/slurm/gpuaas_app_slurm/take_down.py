@@ -109,7 +109,9 @@ async def _remove(op: Operation, member: Member, head: Machine, settings: Settin
     elif op.force:
         evidence = reports.evidence("unreachable", "ssh", f"{member.node_name} ({member.address}) did not answer")
         await _report_removing(op, member, evidence)
-        await op.step("delete the node although its machine is away", _delete_lost, head, name, member=member)
+        await op.step(
+            "delete the Slurm node, although its machine does not respond", _delete_lost, head, name, member=member
+        )
         left = undo.left_behind(op.instance.instance_id, [roles.WORKER])
         await op.report(member, status="removed", detail={"node_name": name, "left_behind": left})
     else:

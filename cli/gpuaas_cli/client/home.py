@@ -49,7 +49,9 @@ def load(home: Path) -> Config:
     except FileNotFoundError:
         return Config()
     except (OSError, msgspec.DecodeError) as error:
-        raise failures.Failure(f"{path} cannot be read: {error}", fix=f"Correct it or move it away: {path}") from error
+        raise failures.Failure(
+            f"{path} cannot be read: {error}", fix=f"Correct the file or move it away: {path}"
+        ) from error
 
 
 def set_context(home: Path, name: str, context: Context) -> None:

@@ -32,7 +32,7 @@ async def entered(session: Session, named: str) -> AsyncIterator[Login]:
     The key pair is new and is deleted at the end."""
     if shutil.which("ssh") is None or shutil.which("ssh-keygen") is None:
         fix = "apt-get install openssh-client"
-        raise failures.Failure("There is no ssh on this machine", fix=fix, code="ssh_missing")
+        raise failures.Failure("The program ssh is not installed on this machine", fix=fix, code="ssh_missing")
     with tempfile.TemporaryDirectory(prefix="gpuaas-ssh-") as name:
         key = str(Path(name) / "id")
         make_key = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "gpuaas", "-f", key]

@@ -41,7 +41,7 @@ class Session:
         if not self._project:
             projects = (await self.call(PROJECT_LIST, query={"page_size": 2})).items
             if not projects:
-                raise failures.usage("There is no project yet", "gpuaas project create NAME --org ORG")
+                raise failures.usage("You can see no project yet", "gpuaas project create NAME --org ORG")
             if len(projects) > 1:
                 fix = "gpuaas project use NAME, or --project NAME"
                 raise failures.usage("You can see several projects; name one", fix)
@@ -106,7 +106,9 @@ class Session:
 async def open_session(flags: Flags, environ: Mapping[str, str] = os.environ) -> AsyncIterator[Session]:
     target = home.resolve(flags, environ, home.load(home.folder(environ)))
     if not target.server:
-        raise failures.usage("No server is known", "gpuaas login --server URL, or gpuaas up for a local cloud")
+        raise failures.usage(
+            "No server is configured: sign in first", "gpuaas login --server URL, or gpuaas up for a local cloud"
+        )
     async with make_client(target) as client:
         yield Session(client, flags, target)
 

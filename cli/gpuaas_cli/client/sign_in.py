@@ -32,7 +32,9 @@ async def by_browser(flags: Flags, client: Client) -> Token:
     """Sign in with a browser. The provider redirects it to the platform, so the user pastes the final address here."""
     start = await client.call(OIDC_AUTHORIZE, timeout_s=CHANGE_S)
     output.talk(f"Open this address and sign in:\n\n  {start.authorization_url}\n")
-    body = returned(ask.line(flags, "The address the browser ended at", BROWSER), start.state)
+    body = returned(
+        ask.line(flags, "Paste the address that the browser shows after you signed in", BROWSER), start.state
+    )
     return await client.call(OIDC_EXCHANGE, body, timeout_s=CHANGE_S)
 
 
@@ -43,7 +45,7 @@ def returned(address: str, state: str) -> OidcExchange:
         why = result.get("error_description", result["error"])
         raise failures.Failure(f"The provider refused: {why}", fix=BROWSER, code=result["error"])
     if "code" not in result or "state" not in result:
-        raise failures.usage("This address carries no code and no state; take the whole of it", BROWSER)
+        raise failures.usage("The address contains no code and no state; paste the whole address", BROWSER)
     if result["state"] != state:
         raise failures.Failure("This address belongs to another sign-in", fix=BROWSER, code="sign_in_refused")
     return OidcExchange(code=result["code"], state=state)

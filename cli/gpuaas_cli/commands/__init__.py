@@ -1,1 +1,1 @@
-"""One module per command; `main` imports only the one that was asked for."""
+"""The commands of the CLI in modules; `main` imports only the module of the command that is run."""

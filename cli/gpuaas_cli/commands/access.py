@@ -3,56 +3,58 @@
 gpuaas ssh slurm
 gpuaas ssh gpu-2 -- nvidia-smi
 gpuaas ssh gpu-2 -- 'df -h; free -g'
-    Log in with a certificate that lasts ten minutes and a pinned host key. An instance means its login machine.
+    Log in to a machine by SSH, with a certificate for ten minutes. For an instance: to the machine on which users log
+    in.
 
-    Words after -- are the command; its exit status becomes ours. A command in one word goes to the shell as it is.
+    Words after -- are a command to run there; gpuaas ssh exits with its status. One quoted word is run by the shell.
     target ALLOCATION|NODE|INSTANCE
     command COMMAND
-    tty --tty -t: Give the command a terminal.
+    tty --tty -t: Run the command in a terminal, as interactive programs need.
 gpuaas grant
-    A grant is a certificate for one machine, one source address and some minutes.
+    A grant is a short-lived SSH certificate for one machine, usable from one source address.
 gpuaas grant list --allocation gpu-3
-    Who may enter the project's machines.
-    allocation_id --allocation ALLOCATION|NODE: Only for this machine.
-    operation_id --operation OPERATION: Only for this operation.
+    List who may log in to the project's machines.
+    allocation_id --allocation ALLOCATION|NODE: Only grants for the machine of this allocation or node.
+    operation_id --operation OPERATION: Only grants that were made for this operation.
 gpuaas grant revoke grant_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "laptop stolen"
-    End a grant: its certificate is refused, and live sessions are cut within seconds.
+    End a grant: the machine refuses its certificate and closes its SSH sessions within seconds.
 gpuaas credential
-    A credential is kept in custody: apps may use its key, and it cannot be read back.
+    A credential is a private SSH key that the platform stores encrypted. Apps may use it; no one can read it back.
 gpuaas credential create rack-7 --username admin --key-file ~/.ssh/rack7
 gpuaas credential create rack-7 < rack7.key
-    Hand a private key over. It must have no passphrase; custody protects it from here on.
-    private_key --key-file FILE: The private key; - is stdin.
-    --username USER: The user to log in as.
+    Store a private SSH key. The key must have no passphrase; the platform stores it encrypted.
+    private_key --key-file FILE: File with the private key; - is stdin.
+    --username USER: User name with which the key logs in to the hosts.
 gpuaas credential list
-    Credentials of the project: fingerprint, version, last use. Never a key.
+    List the credentials of the project with fingerprint, version and last use. The keys are never shown.
 gpuaas credential rotate rack-7 --key-file ~/.ssh/rack7-new
-    Put another private key in the place of the present one, which is destroyed.
-    private_key --key-file FILE: The private key; - is stdin.
+    Replace the private key of a credential; the old key is destroyed.
+    private_key --key-file FILE: File with the private key; - is stdin.
 gpuaas credential revoke rack-7 --reason "hosts are gone"
-    Destroy a credential's key; what was not opened yet stays closed.
+    Destroy the private key of a credential. Apps that have not fetched the key yet can no longer get it.
 gpuaas ssh-key
-    Public keys only; `gpuaas allocation people` chooses the machines that get them.
+    Your public SSH keys. `gpuaas allocation people` sets on which machines they are installed.
 gpuaas ssh-key add ~/.ssh/id_ed25519.pub
-    Register a public key of yours.
-    public_key FILE: A .pub file; - is stdin.
-    --comment: What to call it; else the comment in the file.
+    Register a public SSH key of yours with the platform.
+    public_key FILE: File with the public key (.pub); - is stdin.
+    --comment: Comment that names the key; by default the comment in the file.
 gpuaas ssh-key list
     Your public keys.
 gpuaas ssh-key delete ada@laptop
-    Take a key of yours off every machine.
+    Delete one of your public SSH keys and remove it from every machine.
 gpuaas secret
-    Secrets are issued by an app's controller, opened once on its machines, and never shown.
+    A secret is a value that an app's controller gives to the app's machines. Its value is never shown.
 gpuaas secret list slurm
-    Secrets of an instance, never their values.
+    List the secrets of an instance, without their values.
 gpuaas secret revoke slurm munge-key
-    Destroy a secret's value; deliveries that were not opened yet are void.
+    Destroy the value of a secret. Machines that have not read it yet can no longer get it.
 gpuaas custody
-    A sealed server keeps and reads no secret until it gets the passphrase of its key.
+    Custody is the encrypted store of secrets. A sealed server cannot store or read secrets until it gets the
+    passphrase.
 gpuaas custody status
-    Where secrets are kept, and whether this server can open them.
+    Show where secrets are stored, and whether this server can read them.
 gpuaas custody unseal < passphrase
-    Give this server the passphrase of its key. It is asked for, or read from stdin, and kept in memory only.
+    Give this server the passphrase of the key that encrypts secrets. You are asked for it, or it is read from stdin.
 """
 
 from collections.abc import Sequence

@@ -3,13 +3,13 @@
 gpuaas action
     Actions are declared by an app; each needs the permission the app names for it.
 gpuaas action list slurm
-    What an app lets you do with an instance.
+    List the actions that the app of an instance offers.
 gpuaas action run slurm add-user --input name=ada
-    Have an app do something, and show the result.
+    Run an action of an app instance and show its result.
     action ACTION
-    --reason: Why, for those who look later.
+    --reason: Why you do this; stored with the operation.
     pairs --input KEY=VALUE: An input; repeatable.
-    file --inputs-file FILE: YAML or JSON; - is stdin. --input goes before it.
+    file --inputs-file FILE: File with the inputs, YAML or JSON; - is stdin. --input overrides it.
 """
 
 from typing import Any

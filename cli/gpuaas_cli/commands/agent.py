@@ -4,21 +4,22 @@ gpuaas agent
     The agent is one file on every node; a node runs exactly the bytes of a signed release, or keeps what it has.
 gpuaas agent register agent.pyz
     Register a signed build of the agent; the same bytes again change nothing.
-    content FILE: Made by python -m gpuaas_agent.build FILE.
-    --signature FILE: Made by python -m gpuaas_agent.signer sign; else the file with the suffix .sig.
+    content FILE: The build of the agent, made by python -m gpuaas_agent.build FILE.
+    --signature FILE: Signature of the build, made by python -m gpuaas_agent.signer sign; by default FILE.sig.
 gpuaas agent approve 0.2.0 --reason "built it from the same source: the same SHA-256"
     Approve a release that another person registered, so that it can be installed.
 gpuaas agent list
-    Every release there is.
+    List all registered releases of the agent.
 gpuaas agent upgrade gpu-1 --to 0.2.0 --reason "try the new agent"
 gpuaas agent upgrade --all --to 0.2.0 --reason "fixes host keys"
-    Put a release on nodes, one after another; the first failure ends it, and that node keeps its agent.
+    Install a release of the agent on nodes, one after another. The first failure stops it; that node continues with its
+    old agent.
 
-    The same command again continues where it ended: nodes that run the release are left alone.
-    --to RELEASE: Its version or SHA-256.
+    To continue, run the same command again: nodes that already run the release are skipped.
+    --to RELEASE: The release to install, by version or SHA-256.
     nodes NODE: Names or ids.
-    every_node --all -a: Every node with a heartbeat.
-    --sku: Every node sold as this.
+    every_node --all -a: Upgrade every node that sends heartbeats.
+    --sku: Upgrade every node with this SKU (product name).
     --region: Every node there.
 """
 
@@ -58,7 +59,9 @@ async def _upgrade(call: Call) -> int:
     planned = rollout.plan(await _chosen(call), release)
     if call["nodes"] and planned.silent:
         silent, fix = rollout.names(planned.silent), f"gpuaas node get {planned.silent[0].name}"
-        raise failures.Failure(f"No heartbeat, so nothing was asked: {silent}", fix, code="node_lost")
+        raise failures.Failure(
+            f"These nodes send no heartbeat, so no upgrade was requested: {silent}", fix, code="node_lost"
+        )
     for line in rollout.left_out(planned, release):
         output.talk(line)
     return await _roll(call, planned.wanted, release)
@@ -69,7 +72,7 @@ async def _release(call: Call, named: str) -> agents.AgentRelease:
     known = await call.session.every(agents.AGENT_RELEASE_LIST)
     matching = rollout.releases(known, named)
     if len(matching) != 1:
-        what = "There are several releases" if matching else "There is no agent release"
+        what = "Several agent releases match" if matching else "There is no agent release"
         raise failures.not_found(f"{what} {named}", "gpuaas agent list")
     return matching[0]
 

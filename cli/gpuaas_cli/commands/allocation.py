@@ -3,25 +3,25 @@
 gpuaas allocation
     An allocation is a project's claim on a node.
 gpuaas allocation request --count 3 --sku h100x8 --wait
-    Claim nodes. With --dry-run: which ones it would be, or what keeps each node out.
-    node_name --node: This node; else any free one that fits.
-    --sku: Nodes sold as this.
-    --region: Nodes there; else all of one request share any region.
-    --count: So many, or none.
-    --wait: Return when it is done.
+    Claim nodes for the project. With --dry-run: show which nodes would be claimed, or why each node cannot be.
+    node_name --node: Claim this node; by default any free node that fits.
+    --sku: Only nodes with this SKU (product name).
+    --region: Claim nodes in this region; by default in any region, the same for all nodes of one request.
+    --count: Number of nodes to claim; if fewer are free, none is claimed.
+    --wait: Wait until the command's work is done.
 gpuaas allocation list --free
     Allocations of the project.
-    --free: Only those an app can be put on.
-    --sku: Nodes sold as this.
+    --free: Only allocations that no app uses.
+    --sku: Only nodes with this SKU (product name).
     --region: Only there.
 gpuaas allocation people gpu-3 --only ada,grace
-    Whose SSH keys are on a machine; with --only, choose.
-    user_ids --only USER,…: Exactly these, names or ids; "" removes all of them.
+    Show the people whose SSH keys are on an allocation's machine, or set them with --only.
+    user_ids --only USER,…: Install the keys of exactly these people, by name or id; "" removes all keys.
 gpuaas allocation release gpu-3 gpu-4 --wait
-    Give nodes back, or try again to.
-    --used: Even while an app uses it, whose work there is lost; needs --reason.
-    --reason: Why; kept on the audit trail.
-    --wait: Return when it is done.
+    Release allocations: their nodes are cleaned and given back. Also retries a failed release.
+    --used: Release the allocation even while an app uses it; the app's work there is lost. Needs --reason.
+    --reason: Why you do this; stored in the audit trail.
+    --wait: Wait until the command's work is done.
 gpuaas allocation force-release gpu-3 --reason "the machine burnt"
     Give up allocations whose release failed. Their nodes are cordoned, because they may not be clean.
 """

@@ -9,21 +9,21 @@ gpuaas app show slurm 1.0.0
     Print one version with its whole manifest, as YAML unless -o json.
 gpuaas app publish slurm 1.0.0
     Let projects deploy a version.
-    channels --channel: Where to offer it; repeatable. stable if none.
+    channels --channel: Channel in which the version is offered; repeatable. By default stable.
 gpuaas app deprecate slurm 1.0.0 --reason "1.1.0 is faster"
-    Advise against a version: it is deployed only when it is named. What runs continues.
-    --reason: Why; shown to people who want to deploy it.
+    Advise against an app version: it is deployed only if a request names it. Running instances continue.
+    --reason: Why the version should not be used; shown to people who want to deploy it.
 gpuaas app withdraw slurm 1.0.0 --reason "loses data on restart"
-    Take a version out of the catalog for good: it is never deployed again. What runs continues.
-    --reason: Why; shown to people who want to deploy it.
+    Withdraw an app version permanently: it is never deployed again. Running instances continue.
+    --reason: Why the version should not be used; shown to people who want to deploy it.
 gpuaas app entitle slurm --project research
 gpuaas app entitle slurm --versions '1.4.*' --channels stable --instances-max 2
-    Let a project deploy an app, within bounds. What is not given is not bounded.
-    enabled --off: Stop the project from deploying more of it.
-    --versions PATTERN: Only these: 1.4.0, 1.4.*; all if none.
-    --channels CHANNEL: Only of these channels; all if none.
-    --instances-max: Instances at once; no bound if not given.
-    --members-max: Members of all its instances together.
+    Let a project deploy an app, within limits. A limit that is not given does not apply.
+    enabled --off: Remove the right: the project can deploy no new instance of the app.
+    --versions PATTERN: Only these versions, such as 1.4.0 or 1.4.*; by default all.
+    --channels CHANNEL: Only versions in these channels; by default all.
+    --instances-max: Largest number of instances of the app in the project.
+    --members-max: Largest number of members (machines) of the app in the project, over all its instances.
 """
 
 from gpuaas_contract import catalog

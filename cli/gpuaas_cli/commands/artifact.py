@@ -1,49 +1,50 @@
 """`gpuaas artifact`: content by its digest, from publishing to revoking, and whose signatures on it count.
 
 gpuaas artifact
-    Content is published by digest, verified against trusted keys, and promoted into channels.
+    An artifact is content for machines. It is published by digest, verified with trusted keys and promoted into
+    channels.
 gpuaas artifact publish installer --file installer.tgz --media-type application/gzip --signature i.dsse
-    Publish content: a file of yours, or what a server or a registry keeps.
+    Publish an artifact: a local file, or content at a URL or in an OCI registry.
     name NAME
     --media-type: type/subtype
-    --file FILE: Upload this; digest and size are taken from it.
-    --url URL: Fetch it from there; needs --digest and --size.
-    --oci REFERENCE: A registry's blob; needs --digest and --size.
+    --file FILE: File to upload; its digest and size are computed.
+    --url URL: URL from which the content is fetched; needs --digest and --size.
+    --oci REFERENCE: Blob of an OCI registry that is the content; needs --digest and --size.
     --digest SHA256: sha256: and 64 digits.
     --size: Bytes.
-    --signature FILE: DSSE envelope, JSON; can come later.
+    --signature FILE: File with the signature: a DSSE envelope in JSON. It can be added later with gpuaas artifact sign.
 gpuaas artifact upload art_01k9z0c5p3v2m8q7r6t5w4x3y2 installer.tgz
-    Send the content of an artifact that was published as local; kept only if size and digest are as published.
+    Upload the content of an artifact that was published as local. Content with another size or digest is refused.
     file FILE
 gpuaas artifact sign art_01k9z0c5p3v2m8q7r6t5w4x3y2 installer.dsse
     Attach a signature that was made elsewhere: a DSSE envelope with an in-toto statement about the digest.
-    body FILE: DSSE envelope, JSON; - is stdin.
+    body FILE: File with the signature: a DSSE envelope in JSON; - is stdin.
 gpuaas artifact verify art_01k9z0c5p3v2m8q7r6t5w4x3y2
-    Have size, digest, media type and signature checked: 0 verified, 1 not.
-    with_token --source-token: Ask for the source's bearer token, or read it from stdin.
+    Have the platform check size, digest, media type and signature of an artifact. Exit status 0: verified; 1: not.
+    with_token --source-token: The artifact's source needs a bearer token: ask for it, or read it from stdin.
 gpuaas artifact promote art_01k9z0c5p3v2m8q7r6t5w4x3y2 --channel stable
     Promote a verified artifact into a channel; its content is checked against the digest once more.
-    --channel: Where it may be used from now on.
-    with_token --source-token: Ask for the source's bearer token, or read it from stdin.
+    --channel: Channel in which the artifact may be used from now on.
+    with_token --source-token: The artifact's source needs a bearer token: ask for it, or read it from stdin.
 gpuaas artifact deprecate art_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "replaced by 1.1"
-    Stop new deploys of it; what runs can still fetch it.
+    Stop new deployments that use an artifact. Running instances can still fetch it.
 gpuaas artifact retire art_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "no longer supported"
-    Stop every use of it.
+    Stop every use of an artifact: machines can no longer fetch it.
 gpuaas artifact revoke art_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "the build machine was broken into"
-    Withdraw trust for good: this digest is refused from now on, under every name.
+    Withdraw trust in an artifact permanently: content with its digest is refused from now on, under every name.
 gpuaas artifact list -o wide
     Artifacts of the project, or those shared with every project.
 gpuaas artifact storage
-    How much room the artifacts take, and the limit that holds.
+    Show how much storage the artifacts use, and the limit that applies.
 gpuaas artifact trust
-    Keys whose signatures on artifacts count.
+    Trust keys are public keys whose signatures on artifacts are accepted.
 gpuaas artifact trust list
-    Keys whose signatures count, and those that were revoked.
+    List the trusted and the revoked keys.
 gpuaas artifact trust add release release.pem
-    Trust a public key. A key never changes, and never comes back after it was revoked.
-    public_key_pem FILE: Public key, PEM; - is stdin.
+    Accept signatures of a public key on artifacts. A revoked key cannot be trusted again.
+    public_key_pem FILE: File with the public key in PEM form; - is stdin.
 gpuaas artifact trust revoke release
-    Revoke a key: what it alone vouched for is refused from now on.
+    Revoke a trusted key: artifacts that no other trusted key has signed are refused from now on.
 """
 
 import asyncio

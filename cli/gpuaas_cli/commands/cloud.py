@@ -5,14 +5,14 @@ gpuaas up --nodes 3
     the background; a second run does only what is missing.
     --nodes: Machines.
     --app: App to deploy.
-    --lab: Name of the lab; each has its own data.
+    --lab: Name of the local cloud; clouds with different names have separate data.
     --port: Port of the server on 127.0.0.1.
-    deploy --deploy/--no-deploy: Deploy the app; without, its controller waits for yours.
-    --control-plane-only: No machines; needs no root.
+    deploy --deploy/--no-deploy: Deploy the app, or only start its controller so that you can deploy it.
+    --control-plane-only: Start only the server, without machines. Needs no root.
 gpuaas down --purge
-    Stop the local cloud. Data stays, so that gpuaas up continues where this ended.
-    --purge: Also delete machines and data.
-    --lab: Name of the lab.
+    Stop the local cloud. Its data stays: gpuaas up starts it again.
+    --purge: Also delete the machines and all data of the local cloud.
+    --lab: Name of the local cloud to stop.
 """
 
 import os

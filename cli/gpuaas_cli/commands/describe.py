@@ -1,7 +1,7 @@
 """`gpuaas describe`: gather what belongs to a thing; `story` puts it on one page.
 
 gpuaas describe
-    Everything about one thing, on one page.
+    Show all details of an instance, a member or an operation.
 gpuaas describe instance slurm
     An instance: status, conditions, versions, controllers, roles, members, holds, operations, and what failed.
     name NAME: Name or id.
@@ -11,7 +11,7 @@ gpuaas describe operation op_01k9z0c5p3v2m8q7r6t5w4x3y2
 gpuaas describe member gpu-2
     A member, by id, node or node/role: status, what the app reports of it, its last steps.
     name NAME: Name or id.
-    --instance: Look in this instance only.
+    --instance: Search the member in this instance only.
 """
 
 from typing import Any

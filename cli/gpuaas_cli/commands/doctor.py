@@ -4,7 +4,7 @@ gpuaas doctor
 gpuaas doctor --server https://gpuaas.example.com -o json
     Check this installation and its way to the server: settings, network, certificate, clock, session, programs.
 
-    Every check that is not ok has one next step. 0: no check failed; 1: one did. Nothing is changed.
+    For each problem, the next step is shown. Nothing is changed. Exit status 0: no check failed; 1: a check failed.
 """
 
 import asyncio

@@ -2,15 +2,15 @@
 
 gpuaas explain node
 gpuaas explain operation.steps.state
-    What a resource is: its fields, types, permitted values, meaning, and the commands that act on it.
+    Explain a resource: its fields, their types, permitted values and meanings, and the commands that act on it.
 
-    Without a name: the resources there are.
-    path RESOURCE[.FIELD]: Also a request: create-allocation.
+    Without a name: list all resources.
+    path RESOURCE[.FIELD]: A resource, or a request such as create-allocation.
 gpuaas schema capacity.node.cordon
 gpuaas schema node > node.schema.json
-    What an endpoint takes, answers and refuses; of a resource, its JSON Schema.
+    Show the request, the answer and the errors of an endpoint, or the JSON Schema of a resource.
 
-    Without a name: every endpoint and the command that reaches it. With -o json or yaml an endpoint is an OpenAPI
+    Without a name: list every endpoint and the command that calls it. With -o json or yaml an endpoint is an OpenAPI
     document of its own.
     name ENDPOINT|RESOURCE
 """

@@ -2,7 +2,7 @@
 
 gpuaas get members --instance slurm
 gpuaas get operations -o json
-    List things, or show one.
+    List the resources of a kind, or show one of them.
 
     KIND is one of orgs, projects, users, sessions, bindings, service-accounts, nodes, agent-releases, allocations,
     grants, credentials, ssh-keys, apps, entitlements, artifacts, trust-keys, instances, members, operations,
@@ -13,7 +13,7 @@ gpuaas get operations -o json
     name NAME
     --instance: Only of this instance: members, operations, events, usage…
     --correlation: Only with this correlation id: operations, events, audit.
-    everything --all -a: Also what is gone.
+    everything --all -a: Also list deleted and ended resources.
 """
 
 from typing import Any

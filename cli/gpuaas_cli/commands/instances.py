@@ -2,50 +2,53 @@
 
 gpuaas deploy slurm --name lab --topology split --set cluster_name=lab --set controller_allocation_id=gpu-1 \
 --set worker_allocation_ids=gpu-2,gpu-3
-    Deploy an app. Values are typed by the app's form; lists are a,b,c or JSON; allocations may be node names.
+    Deploy an app. The app's schema sets the types of the values. Write lists as a,b,c or JSON; name allocations by id
+    or by node.
     app_slug APP
-    --name: Name of the instance; the app's own if not given.
+    --name: Name of the new instance; by default the app's name.
     --topology: One of the app's topologies.
-    --version: Newest published version if not given.
-    operator_service_account_id --operator: Service account whose controller works on it; else any of the app.
+    --version: Version of the app to deploy; by default the newest published one.
+    operator_service_account_id --operator: Service account whose controller manages the instance; by default any that
+    operates the app.
     sets --set KEY=VALUE: An input; repeatable.
 gpuaas upgrade slurm --version 1.1.0
-    Move an instance to another version. Inputs stay as they are, except those named with --set.
-    --version: Newest the project may deploy if not given.
+    Move an instance to another version of its app. Inputs stay as they are, except those named with --set.
+    --version: Version to move to; by default the newest that the project may deploy.
     sets --set KEY=VALUE: An input; repeatable.
 gpuaas stop slurm --reason "power maintenance"
-    Stop an app on every machine. Members, machines and data stay; what runs in it ends.
+    Stop an app on every machine of an instance. Running work ends; members, machines and data stay.
 gpuaas start slurm
     Start a stopped app.
 gpuaas restart slurm --dry-run
     Stop an app and start it again.
 gpuaas rollback slurm --reason "jobs crash"
-    Go back to the version before the last upgrade, where the app allows it.
+    Return an instance to its app version before the last upgrade, if the app allows it.
 gpuaas decommission slurm --reason "project ends"
     Take an app off every machine of an instance. The machines stay allocated.
 gpuaas role
-    When too many members of a role fail to join, its breaker opens and the role takes no more for a while.
+    If too many new members of a role fail, its breaker opens: no members can be added to the role for some time.
 gpuaas role reset-breaker slurm worker --reason "the image is repaired"
-    Let a role take new members again; gpuaas get roles INSTANCE shows its breaker.
+    Allow adding members to a role again. gpuaas get roles INSTANCE shows whether its breaker is open.
 gpuaas hold
-    A hold ends by itself; before that only its owner lifts it.
+    A hold protects a member from new work or from removal. It expires; before that, only the person who placed it can
+    lift it.
 gpuaas hold place slurm gpu-2 --name bad-fan --kind no-work --for 3d --reason "technician on Monday"
-    Place a hold on a member.
+    Place a hold on a member: for some time it is not resumed, or not removed (--kind).
     --name: What to call it.
     --kind: no-work: not resumed. no-removal: not removed, replaced or decommissioned.
     --reason
     ttl_s --for TIME: How long: 30m, 24h, 7d.
 gpuaas hold list slurm
-    Holds on the members of an instance.
+    List the holds on the members of an instance.
 gpuaas hold lift slurm bad-fan
-    Lift a hold of yours.
+    Lift a hold that you placed.
 gpuaas operator
     The operator of an instance is the service account whose controller may work on it.
 gpuaas operator set slurm slurm-controller-2 --reason "the old host is gone"
 gpuaas operator set slurm --any --reason "any controller of the project"
-    Hand an instance to another service account; open operations go with it.
+    Let another service account work on an instance and its unfinished operations.
     operator_service_account_id SERVICE_ACCOUNT: Name or id.
-    any_account --any: Any service account of the project that operates the app.
+    any_account --any: Let any service account of the project work on the instance that operates its app.
 gpuaas access slurm
     Endpoints, paths and commands of an app instance, as its controller published them.
 """

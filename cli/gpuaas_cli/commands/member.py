@@ -5,16 +5,16 @@ gpuaas member
 gpuaas member add slurm --role worker --allocation gpu-4 --allocation gpu-5
     Add members.
     component_key --role: Role of the new members.
-    allocation_ids --allocation ID|NODE: Allocation id or node name; repeatable.
+    allocation_ids --allocation ID|NODE: Machine to add, by allocation id or node name; repeatable.
 gpuaas member drain slurm gpu-2 gpu-3 --reason "new memory"
-    Let members finish their work and take no more.
+    Let members finish their current work; they get no new work until they are resumed.
 gpuaas member resume slurm gpu-2
-    Let drained members take work again.
+    Let the app give drained members work again.
 gpuaas member remove slurm gpu-3
-    Take members away once they are seen to be idle.
+    Remove members from an instance as soon as the app reports that they are idle.
 gpuaas member replace slurm gpu-2 --with gpu-5 --reason "broken fan"
-    Move members to other machines; each keeps its id and place in the app.
-    allocation_ids --with ID|NODE: Allocation id or node name; one for each member.
+    Move members to other machines. Each member has the same id and role as before.
+    allocation_ids --with ID|NODE: New machine, by allocation id or node name; one for each member.
 """
 
 from typing import Any
@@ -32,7 +32,7 @@ _MEMBERS: dict[str, Field | None] = {
 }
 _ALWAYS: dict[str, Field | None] = {
     "stop_after_failures": Field("--stop-after N", "Begin no more once N have failed; 0 tries all."),
-    "reason": Field(help="Why, for those who look later."),
+    "reason": Field(help="Why you do this; stored with the operation."),
 }
 
 

@@ -1,43 +1,43 @@
 """`gpuaas node`: let nodes in, look at them, take them out of use.
 
 gpuaas node
-    Nodes are machines whose agent has enrolled.
+    A node is a machine whose agent has registered with the platform.
 gpuaas node token gpu-1
-    Print a token that admits one node, once.
+    Print a token with which one node can enrol, once.
     --sku: What the node is sold as; left out: as before, or standard.
     --region: Where it is; left out: as before, or local.
-    --ttl-s: Seconds until the token is useless.
+    --ttl-s: Seconds until the token expires.
 gpuaas node list -o wide
     Every node.
 gpuaas node get gpu-1
-    One node: what it is, its state, whose work is on it.
+    Show one node: its hardware, its state and the allocation on it.
 gpuaas node inspect gpu-1
-    Have nodes report now, not at their next heartbeat, what they are made of.
+    Have nodes report their hardware and system now instead of with the next heartbeat.
 gpuaas node health gpu-1 gpu-2
-    Have nodes check their disk, memory, sshd and GPUs: 0 all well, 1 not.
+    Have nodes check their disk, memory, sshd and GPUs. Exit status 0: all are healthy; 1: at least one is not.
 gpuaas node set gpu-1 gpu-2 --sku h100x8 --reason "new cards"
-    Set what nodes are sold as and where they are; allocations they carry keep what they were given.
+    Set SKU and region of nodes. Existing allocations are not changed.
     --reason
-    --sku: What it is sold as; left out, it stays.
-    --region: Where it is; left out, it stays.
+    --sku: New SKU (product name) of the nodes; by default unchanged.
+    --region: New region of the nodes; by default unchanged.
 gpuaas node cordon gpu-1 gpu-2 --reason "firmware on Monday"
-    Keep new allocations away from nodes; what they carry stays.
+    Prevent new allocations on nodes. Existing allocations stay.
 gpuaas node uncordon gpu-1 --reason "firmware is done"
-    Let cordoned or draining nodes take allocations again.
+    Allow new allocations on cordoned or draining nodes again.
 gpuaas node drain gpu-1 --reason "bad fan"
-    Cordon nodes and ask the owners of their allocations to move. Shows whose work is still there.
+    Prevent new allocations on nodes and ask the owners of existing ones to move. Shows which allocations are left.
 gpuaas node retire gpu-1 --reason "sold"
-    End the identity of nodes for good; refused while an allocation is on them.
+    Remove nodes permanently: the platform no longer accepts their agents. Refused while an allocation is on a node.
 gpuaas node sanitise gpu-1 --reason "before the next tenant"
     Have the provisioner reinstall nodes now; they are clean once they have enrolled again.
 gpuaas node mark-sanitised gpu-1 --reason "reinstalled by hand"
-    Declare that you reinstalled nodes: every project may get them. They must have enrolled again.
+    Declare that you reinstalled nodes, so that every project may claim them. The nodes must have enrolled again.
 gpuaas node task
-    A task is one signed instruction to a node; ended ones are kept for a while.
+    A task is one signed instruction to a node. Tasks that ended are listed for some time.
 gpuaas node task list gpu-1
-    Recent tasks of a node.
+    List the recent tasks of a node.
 gpuaas node task describe gpu-1 task_01k9z0c5p3v2m8q7r6t5w4x3y2
-    One task with its result or its error.
+    Show one task of a node with its result or error.
 """
 
 import msgspec

@@ -1,26 +1,27 @@
 """`gpuaas op`: watch operations, and take an exit from those that stopped.
 
 gpuaas op
-    Every long change is an operation; watching it never changes it, and each exit needs a reason.
+    An operation is a long change of an app instance. These commands watch an operation, or end one that failed.
 gpuaas op follow op_01k9z0c5p3v2m8q7r6t5w4x3y2
-    Show the steps as they happen, until the operation ends. Ctrl-C detaches.
+    Show the steps of an operation until it ends. Ctrl-C stops showing them; the operation continues.
     operation OPERATION
 gpuaas op wait op_01k9z0c5p3v2m8q7r6t5w4x3y2 --timeout 600
-    Wait for any end: 0 succeeded, 1 failed or cancelled, 2 not ended in time.
+    Wait until an operation ends. Exit status 0: succeeded; 1: failed or cancelled; 2: not ended in time.
     operation OPERATION
-    --timeout: Seconds; 0 waits until it ends.
+    --timeout: Longest time to wait, in seconds; 0: until the operation ends.
 gpuaas op retry op_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "the network is back"
-    Take a failed operation up again; steps that succeeded are not repeated.
+    Retry a failed operation. Steps that succeeded are not repeated.
 gpuaas op cancel op_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "wrong machine"
-    Stop an operation and have it undone; one that no controller took up yet ends at once.
+    Stop an operation and undo its changes. An operation that no controller has started ends at once.
 gpuaas op compensate op_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "give the machines back"
-    Have the half-done work of a failed operation undone.
+    Undo the changes of a failed operation.
 gpuaas op force-complete op_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "checked by hand: the machine is empty"
-    Declare an operation done that no controller can finish. Nothing is done on any machine.
+    Mark an operation as done that no controller can finish. Nothing is changed on any machine.
 gpuaas op tombstone op_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "the machine burnt down"
     Give up members of a failed operation that cannot be recovered.
     --reason
-    member_ids --member MEMBER|NODE: Only these, by id, node or node/role; else every member that failed.
+    member_ids --member MEMBER|NODE: Give up only these members, named by id, node or node/role; by default every member
+    that failed.
         Repeatable.
 """
 

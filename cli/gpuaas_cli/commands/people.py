@@ -4,11 +4,11 @@ gpuaas org
     Organisations own projects.
 gpuaas org create acme --admin ada
     Create an organisation. You get no role in it, unless you name yourself.
-    first_admin --admin USER: Who becomes its tenant_admin: name or id.
+    first_admin --admin USER: Person who becomes tenant_admin of the organisation, by name or id.
 gpuaas project
     Projects own allocations, service accounts and app instances.
 gpuaas project create research --org acme
-    Create a project; the first one becomes the one you work in.
+    Create a project. Your first project becomes the current one.
     org_id --org: Organisation, by name or id.
 gpuaas project get research
     Show one project.
@@ -18,20 +18,21 @@ gpuaas project rename research research-2
     project_id NAME
     name NEW_NAME
 gpuaas project delete research
-    Delete a project that owns nothing; what it still owns is listed.
+    Delete an empty project. Otherwise it is refused, and the resources that the project still owns are listed.
     project_id NAME
 gpuaas project use research
-    Work in this project from now on.
+    Make a project the current one: later commands use it.
     project_id NAME
 gpuaas user
-    People are made here, or by their first sign-in through an identity provider; roles are given apart.
+    Users are created here, or when they first sign in through an identity provider. gpuaas binding grant gives them
+    roles.
 gpuaas user create ada --password
     Create a person. The password is asked for, or read from stdin; never give it on the command line.
-    with_password --password: Ask for a password, or read it from stdin; without, none is set.
+    with_password --password: Set a password: ask for it, or read it from stdin. By default the person has none.
 gpuaas user list
     Every user.
 gpuaas user disable ada
-    End all of a person's sessions at once and let them start no new ones.
+    Disable a person: their sessions end at once, and they cannot sign in until they are enabled.
 gpuaas user enable ada
     Let a disabled person sign in again, with the roles they have.
 gpuaas user set-password ada
@@ -40,51 +41,53 @@ gpuaas password
     Change your own password and end your other sessions. The present and the new one are asked for, or read from
     stdin as two lines; never give them on the command line.
 gpuaas session
-    A session begins with a sign-in and ends by itself; gpuaas logout ends the one you are in.
+    A session begins when you sign in, and expires. gpuaas logout ends the current one.
 gpuaas session list
-    Your sessions; the one this call is made with is marked.
+    List your sessions; the current one is marked.
 gpuaas session end ses_01k9z0c5p3v2m8q7r6t5w4x3y2
-    End one of your sessions: its token opens nothing from now on.
+    End one of your sessions: requests with its token are refused from now on.
 gpuaas binding
-    A role reaches everything below the place it is given at: the platform, an organisation, a project.
+    A binding gives a person a role on the platform, an organisation or a project, and on everything inside it.
 gpuaas binding list --org acme
-    Roles given at the platform, in an organisation, or in the project.
+    List the roles that were given on the platform, in an organisation or in the project.
 gpuaas binding grant ada project_member --project research
-    Give a person a role, at most one of your own. People without the right to list people name them by id.
+    Give a person a role; its permissions must be ones that you have. If you may not list people, name the person by id.
     user_id USER: Name or id.
     role ROLE
 gpuaas binding revoke bind_01k9z0c5p3v2m8q7r6t5w4x3y2 --org acme
-    Take a role away; it counts from the next call on.
+    Take a role away from a person, from their next request on.
 gpuaas service-account
-    Service accounts are how programs sign in.
+    A service account is an identity with which a program signs in.
 gpuaas service-account create slurm-controller --app slurm --key-file slurm.json
-    Create a service account, and with --key-file its first key. The secret is never shown, only written.
-    apps --app APP: An app whose controller signs in with it; repeatable. It can work on no other.
-    permissions --permission KEY: Only this permission, of those it is offered; repeatable.
-    --key-file FILE: Write a new key here, 0600; - is stdout.
+    Create a service account, and with --key-file its first key. The key's secret is written to the file and never
+    shown.
+    apps --app APP: An app that the account operates; repeatable. It can work on no other app.
+    permissions --permission KEY: Give the account only this permission of those that its apps declare; repeatable.
+    --key-file FILE: File for the new key, readable only by you; - is stdout.
 gpuaas service-account get slurm-controller
-    One service account, with its apps and permissions.
+    Show one service account with its apps and permissions.
 gpuaas service-account bind slurm-controller --app slurm
-    Set which apps a service account operates, and its permissions. Replaces those it has.
-    apps --app APP: An app whose controller signs in with it; repeatable. None: it can claim nothing.
-    permissions --permission KEY: Only this permission, of those its apps offer; repeatable. All of these if none.
+    Set which apps a service account operates, and its permissions. Both replace what the account had before.
+    apps --app APP: An app that the account operates; repeatable. Without it, the account can work on no app.
+    permissions --permission KEY: Give the account only this permission of those that its apps declare; repeatable. By
+    default all of them.
 gpuaas service-account list
     Service accounts of the project.
 gpuaas service-account disable slurm-controller
-    End all of its sessions at once; its keys open nothing until it is enabled.
+    Disable a service account: its sessions end at once, and it cannot sign in until it is enabled.
 gpuaas service-account enable slurm-controller
     Let a disabled service account sign in again, with its keys.
 gpuaas service-account delete slurm-controller
-    Delete a service account with all its keys, for good.
+    Delete a service account and its keys permanently.
 gpuaas service-account key slurm-controller --key-file slurm.json
     Make another key for a service account.
-    --key-file FILE: Write a new key here, 0600; - is stdout.
+    --key-file FILE: File for the new key, readable only by you; - is stdout.
 gpuaas service-account keys slurm-controller
-    Keys of a service account: when they were made and last used. Never a secret.
+    List the keys of a service account: when each was made and last used. Secrets are never shown.
 gpuaas service-account rotate-key slurm-controller key_01k9z0c5p3v2m8q7r6t5w4x3y2 --key-file new.json
-    Put a new key in the place of another; at most a day of grace.
+    Replace a key of a service account. With --grace, the old key works for at most one more day.
     grace_s --grace TIME: How long the old key still works: 10m, 1h.
-    --key-file FILE: Write a new key here, 0600; - is stdout.
+    --key-file FILE: File for the new key, readable only by you; - is stdout.
 gpuaas service-account revoke-key slurm-controller key_01k9z0c5p3v2m8q7r6t5w4x3y2
     End a key and the sessions that were made with it.
 """
@@ -123,13 +126,15 @@ def _password(call: Call) -> str:
 def _show_password(call: Call, made: users.User) -> None:
     """Report that no password was set; a script may have given one on stdin, which is not read without --password."""
     if not made.has_password and not call.dry_run:
-        output.talk("No password was set: stdin is read only with --password. They cannot sign in with a password.")
+        output.talk(
+            "No password was set, because stdin is read only with --password. The person cannot sign in with one."
+        )
         output.talk(f"  to set one: gpuaas user set-password {made.name} < FILE")
 
 
 def _changed(call: Call, _: object) -> None:
     if not call.dry_run:
-        output.talk("Changed. Your other sessions have ended; this one continues.")
+        output.talk("Your password was changed. Your other sessions have ended; this one continues.")
 
 
 def _check_role(call: Call) -> None:

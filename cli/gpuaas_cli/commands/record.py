@@ -2,33 +2,33 @@
 
 gpuaas events --instance slurm
 gpuaas events --org acme
-    Follow what happens, without an end; gpuaas get events lists what did. With -o json, one line for each event.
-    --instance: Only of this instance.
-    --correlation: Only with this correlation id.
-    --after: Begin behind this cursor; else with what comes.
+    Print new events until Ctrl-C; gpuaas get events lists past events. With -o json, one line for each event.
+    --instance: Only events of this app instance.
+    --correlation: Only events with this correlation id.
+    --after: Begin after the event with this cursor; by default with the next new event.
 gpuaas audit
-    Rows are only ever added; each is chained to the one before by its hash.
+    The audit trail has one row for each change and each refused request. Each row contains the hash of the row before.
 gpuaas audit list --action authz.deny --since 24h
 gpuaas audit list --org acme --target inst_01k9z0c5p3v2m8q7r6t5w4x3y2
     The audit trail of the project, of an organisation, or of everything; oldest first.
-    correlation_id --correlation: Of this correlation id.
-    actor_id --actor: By this user or service account, by id.
-    --action: Of this action; authz.deny and policy.deny for refusals.
+    correlation_id --correlation: Only rows with this correlation id.
+    actor_id --actor: Only rows of the user or service account with this id.
+    --action: Only rows of this action; authz.deny and policy.deny are refused requests.
     --target: About this id.
     --result: success or failure.
     --since TIME: From then on: 2030-01-31T08:00:00Z, or 2h for two hours ago.
     --until TIME: Up to then.
-    --after: Continue behind this cursor.
+    --after: Only rows after this cursor.
     --limit: At most this many rows.
 gpuaas usage
     Apps report usage; quantities are exact decimal numbers.
 gpuaas usage list --since 24h --meter gpu-time
-    Usage records by the time they started.
+    List usage records in the order of their start times.
 gpuaas usage summary --since 2030-01-01 --until 2030-02-01
-    Exact sums per day (UTC), instance, meter and unit; by default of the last 30 days.
+    Show usage sums per day (UTC), instance, meter and unit; by default of the last 30 days.
 gpuaas usage export --csv january.csv --since 2030-01-01 --until 2030-02-01
-    All records as a CSV file, written whole or not at all.
-    --csv FILE: Where to write it; - is stdout.
+    Write all usage records to a CSV file. If it fails, no file is written.
+    --csv FILE: CSV file to write; - is stdout.
 gpuaas triage cor_01k9z0c5p3v2m8q7r6t5w4x3y2
     Operations, members, events, audit rows and refused requests of one correlation id, in time order.
 """
@@ -103,16 +103,16 @@ def _audit_show(call: Call, result: tuple[list[AuditRow], bool]) -> None:
     rows, more = result
     call.show(rows)
     if more and rows:
-        output.talk(f"There may be more: the same with --after {rows[-1].cursor}")
+        output.talk(f"There may be more rows: repeat the command with --after {rows[-1].cursor}")
 
 
 def _filters(*, day: bool = False) -> dict[str, Field]:
-    since = "Started then or later: 2030-01-31, or 7d for seven days ago."
+    since = "Only usage that started at this time or later: 2030-01-31, or 7d for seven days ago."
     return {
         "since": replace(_moment("--since", day=day), help=since),
-        "until": replace(_moment("--until", day=day), help="Started before."),
-        "instance_id": Field("--instance", "Only of this instance."),
-        "meter": Field("--meter", "Only of this meter."),
+        "until": replace(_moment("--until", day=day), help="Only usage that started before this time."),
+        "instance_id": Field("--instance", "Only usage of this app instance."),
+        "meter": Field("--meter", "Only usage of this meter, such as gpu-time."),
     }
 
 

@@ -1,35 +1,36 @@
 """What is allowed: permissions, policy, emergency access.
 
 gpuaas can-i apps.instance.create --app slurm
-    Whether you may do something here, and what decides it: 0 yes, 1 no.
+    Show whether you have a permission in this project, and what decides it. Exit status 0: yes; 1: no.
     permission PERMISSION: area.thing.verb
-    --region: With this region.
-    --sku: With this SKU.
-    --app: With this app.
-    --artifact-source: With an artifact from there.
-    --platform: At the platform, not in the project.
-    --org: In this organisation, not in the project.
+    --region: Also check whether this region is allowed.
+    --sku: Also check whether this SKU is allowed.
+    --app: Also check whether this app is allowed.
+    --artifact-source: Also check whether artifacts from this source are allowed.
+    --platform: Act on the platform as a whole instead of on one project.
+    --org: Act on this organisation instead of on one project.
 gpuaas policy
-    An overlay narrows and never broadens: what is allowed, every layer allows and none denies.
+    A policy overlay restricts what projects may use. Something is allowed if every layer allows it and none denies it.
 gpuaas policy show --org acme > acme.yaml
-    The overlay of one layer, in the form that policy set takes.
+    Print the policy overlay of one layer, in the form that gpuaas policy set reads.
 gpuaas policy set acme.yaml --org acme
-    Put an overlay in place of the present one, unless it was changed by another since you read it.
-    body FILE: The whole overlay, YAML or JSON; - is stdin.
-    --revision: Only if it is still this one; the present one if not given.
+    Replace the policy overlay of a layer. Refused if someone else changed it since you read it.
+    body FILE: File with the whole overlay, YAML or JSON; - is stdin.
+    --revision: Replace the overlay only if it still has this revision; by default the current one.
 gpuaas policy explain --region eu-1 --app slurm
-    What all layers together allow in the project, and which of them decides.
+    Show what all policy layers together allow in the project, and which layer decides.
     --region: May this region be used?
     --sku: May this SKU be used?
     --app: May this app be deployed?
-    --artifact-source: May artifacts come from there?
+    --artifact-source: May artifacts from this source be used?
 gpuaas break-glass proj_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "ticket 4711: the head node hangs"
 gpuaas break-glass proj_01k9z0c5p3v2m8q7r6t5w4x3y2 --end
-    Take temporary access to a project. Its organisation reads who, why and until when; scripts must add --yes.
-    project_id PROJECT: Its id, or its name if you see it.
-    --reason: Why; kept on the audit trail. Needed unless you end it.
-    --minutes: It ends by itself.
-    --end: End the access you took, before its time.
+    Take temporary access to a project. Its organisation can see who has access, why and until when.
+    Scripts must add --yes.
+    project_id PROJECT: The project's id, or its name if you may see the project.
+    --reason: Why you need access; stored in the audit trail. Not needed with --end.
+    --minutes: Minutes until the access ends.
+    --end: End your temporary access before it expires.
 """
 
 from typing import Any
@@ -131,7 +132,7 @@ async def _confirm(call: Call) -> None:
         return
     project, again = call["project_id"], f'gpuaas break-glass {call["project_id"]} --reason "WHY"'
     if not ask.is_possible(call.flags):
-        raise failures.usage("There is no terminal to confirm it at", f"{again} --yes")
+        raise failures.usage("The command must be confirmed, but there is no terminal", f"{again} --yes")
     consequence = (
         f"This opens {project} to you for {call['minutes']} minutes. Its organisation reads your name and your reason."
     )
@@ -156,7 +157,7 @@ def _tell(call: Call, binding: RoleBinding) -> None:
     if call["end"]:
         output.talk(f"Your access to {call['project_id']} has ended; its organisation can see that.")
     elif binding.expires_at:
-        output.talk(f"It ends by itself at {output.clock_time(binding.expires_at)}.")
+        output.talk(f"The temporary access ends at {output.clock_time(binding.expires_at)}.")
         output.talk(f"  work in it: gpuaas get instances --project {binding.scope}")
         output.talk(f"  when you are done: gpuaas break-glass {binding.scope} --end")
 

@@ -3,13 +3,13 @@
 gpuaas login --server http://127.0.0.1:7070 --name admin
 gpuaas login --server https://gpuaas.example.com --browser
     Sign in. The password is asked for, or read from stdin; never give it on the command line.
-    --name: Your name on the server.
+    --name: Your user name on the server.
     --browser: Sign in through the server's identity provider.
-    --key-file FILE: As a service account, with its key; - is stdin.
+    --key-file FILE: Sign in as a service account with the key in this file; - is stdin.
 gpuaas logout --context prod
-    End the session at the server and forget its token, of the current context or of the one named by --context.
+    Sign out: end the session on the server and delete its token here, for the current context or the one in --context.
 gpuaas whoami -o json
-    Who you are, and with which roles.
+    Show who you are signed in as, and your roles.
 """
 
 import asyncio

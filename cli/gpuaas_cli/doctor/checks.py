@@ -38,7 +38,7 @@ def config_file(facts: Facts) -> Answer:
     if config.mode is None:
         return "warn", f"there is no {config.path} yet", "gpuaas login --server URL --name NAME"
     if config.mode & 0o077:
-        return "fail", f"others can read the token in {config.path}", f"chmod 600 {config.path}"
+        return "fail", f"other users of this machine can read the token in {config.path}", f"chmod 600 {config.path}"
     return "ok", f"{config.path} is readable only by you"
 
 

@@ -67,14 +67,15 @@ class Facts:
     ca_file: str = ""
     has_token: bool = False
     reached: network.Reached | None = None
-    """None: not tried, because something before it failed. The same for those below."""
+    """Result of the connection to the server; None: not tried, because an earlier check failed. The same for the fields
+    below."""
     certificate: Certificate | None = None
     """None for http://."""
     version: Version | None = None
     signed_in: SignedIn | None = None
     project: str = ""
     project_error: str | None = None
-    """Empty: the project is visible. None: not tried."""
+    """Why the project cannot be read; empty: it can be read; None: not tried."""
     programs: Mapping[str, str | None] = field(default_factory=dict)
     """Where each program is; None if it was not found."""
 

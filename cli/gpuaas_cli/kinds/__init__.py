@@ -1,4 +1,4 @@
-"""The kinds of things that commands list and show, one module per domain."""
+"""The kinds of resources that commands list and show, one module per domain."""
 
 from typing import Any
 

@@ -53,13 +53,13 @@ class Kind:
     ids: str = ""
     """Other attributes that match NAME in `gpuaas get KIND NAME`, if no endpoint returns one resource."""
     listing_all: AnyEndpoint | None = None
-    """The endpoint that also lists what is gone, if it is a different one."""
+    """The endpoint that also lists deleted resources of this kind, if it is not the usual one."""
     getting: AnyEndpoint | None = None
     """The endpoint that returns one resource; its last parameter takes a name or an id."""
     is_gone: Callable[[Any], bool] | None = None
     """Whether a resource is shown only with --all."""
     live: Mapping[str, str] = field(default_factory=dict)
-    """Query parameters that exclude what is gone."""
+    """Query parameters that exclude deleted and ended resources from the list."""
     by_instance: str = ""
     """The query parameter that filters by instance."""
     by_correlation: bool = False

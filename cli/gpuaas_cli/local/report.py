@@ -13,7 +13,7 @@ from gpuaas_cli import failures, output, programs, terminal
 from gpuaas_cli.work import follow
 
 _INTERRUPTED = (-signal.SIGINT, 128 + signal.SIGINT)
-"""Exit status of a program after Ctrl-C: run directly, and run by sudo."""
+"""Exit statuses that mean that Ctrl-C ended the program: the first if it was run directly, the second through sudo."""
 
 
 @contextlib.contextmanager
@@ -90,7 +90,7 @@ def _require_success(command: Sequence[str], exit_code: int, printed: str) -> No
     # Only the first words, because values after flags may be long.
     what = " ".join(os.path.basename(word) for word in command[:3] if not word.startswith("-"))
     if exit_code in _INTERRUPTED:
-        fix = "The same command continues where this ended."
+        fix = "Run the same command again: it continues where this run ended."
         raise failures.Failure(f"{what} was interrupted", fix=fix, code="interrupted", exit_code=failures.DETACHED)
     if exit_code != 0:
         last = printed.splitlines()[-1] if printed else "no output"

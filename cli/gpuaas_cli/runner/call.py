@@ -45,7 +45,9 @@ class Call:
     @property
     def level(self) -> Level:
         if self["platform"] and self["org"]:
-            raise failures.usage("--platform and --org exclude each other", "Name one of them")
+            raise failures.usage(
+                "--platform and --org exclude each other", "Name only one of --platform, --org and --project"
+            )
         if self["platform"]:
             return "platform"
         return "org" if self["org"] else "project"

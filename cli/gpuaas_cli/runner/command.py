@@ -64,7 +64,7 @@ class Levels:
     project: AnyEndpoint
     platform: AnyEndpoint | None = None
     org: AnyEndpoint | None = None
-    platform_help: str = "At the platform, not in the project."
+    platform_help: str = "Act on the platform as a whole instead of on one project."
 
     @property
     def every(self) -> tuple[AnyEndpoint, ...]:
@@ -93,7 +93,11 @@ def nothing(_: Any, answer: Any) -> int | None:
 
 def shared(own: AnyEndpoint, shared: AnyEndpoint) -> Levels:
     """Return levels for resources of the project (`own`) and for those that the platform shares with every project."""
-    return Levels(own, platform=shared, platform_help="Shared with every project, not the project's own.")
+    return Levels(
+        own,
+        platform=shared,
+        platform_help="Act on the artifacts that are shared with every project instead of on the project's own.",
+    )
 
 
 @dataclass(frozen=True)

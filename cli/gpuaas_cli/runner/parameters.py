@@ -25,9 +25,9 @@ _TARGETS = {
     "service_account_id": Field("NAME"),
     "credential_id": Field("CREDENTIAL", "Name or id."),
     "artifact_id": Field("ARTIFACT", "Id, digest, or a name only one has."),
-    "key_id": Field("KEY", "Its id; gpuaas service-account keys NAME lists them."),
-    "ssh_key_id": Field("KEY", "Id, fingerprint, or a comment only one has."),
-    "hold_id": Field("HOLD", "Its name or id."),
+    "key_id": Field("KEY", "Id of the key; gpuaas service-account keys NAME lists the ids."),
+    "ssh_key_id": Field("KEY", "The key, by id, by fingerprint, or by its comment if only one key has it."),
+    "hold_id": Field("HOLD", "The hold, by name or id."),
     "secret_id": Field("SECRET", "Id, or a name only one has."),
     "app_slug": Field("APP"),
     "component_key": Field("ROLE"),
@@ -37,7 +37,7 @@ _TARGETS = {
     "task_id": Field("TASK", "Its id."),
     "grant_id": Field("GRANT", "Its id."),
     "session_id": Field("SESSION", "Its id."),
-    "sha256": Field("RELEASE", "Its version or SHA-256."),
+    "sha256": Field("RELEASE", "The release of the agent, by version or SHA-256."),
     "binding_id": Field("BINDING", "Its id."),
 }
 _HELP = {
@@ -105,17 +105,25 @@ def _of_runner(command: Command) -> Iterator[tuple[str, Field]]:
     if isinstance(command.endpoint, Levels) and command.endpoint.platform:
         yield "platform", _switch("--platform", command.endpoint.platform_help)
     if isinstance(command.endpoint, Levels) and command.endpoint.org:
-        yield "org", Field("--org", "In this organisation, not in the project.")
+        yield "org", Field("--org", "Act on this organisation instead of on one project.")
     if command.is_list and (kind := kinds.of(kinds.item_of(command.main.response))) and kind.hides:
-        yield "everything", _switch("--all -a", "Also what is gone.")
+        yield "everything", _switch("--all -a", "Also list deleted and ended resources.")
     if command.confirm:
         yield "yes", _switch("--yes -y", "Do not ask.")
     if command.is_followed:
-        yield "detach", _switch("--detach/--wait -d/-w", "Return at once, or follow it to its end.")
+        yield (
+            "detach",
+            _switch("--detach/--wait -d/-w", "Return at once, or show the operation's progress until it ends."),
+        )
     if command.main.guarded:
-        yield "if_match", Field("--if-match ETAG", "Change only this revision; else the present one.")
+        yield (
+            "if_match",
+            Field(
+                "--if-match ETAG", "Change the resource only if it still has this revision; by default the current one."
+            ),
+        )
     if command.is_rehearsable:
-        yield "dry_run", _switch("--dry-run", "Check everything, change nothing.")
+        yield "dry_run", _switch("--dry-run", "Check the request and show what would happen; change nothing.")
 
 
 def _switch(flag: str, help_text: str) -> Field:

@@ -103,7 +103,7 @@ def plan(operation: Operation, about: str, names: Mapping[str, str], now: dateti
 def _preview(preview: Preview, names: Mapping[str, str], now: datetime.datetime) -> list[str]:
     notes = [flat(note) for note in preview.notes]
     if not preview.answered:
-        return ["what it would interrupt is unknown, so do not assume that it is safe", *notes]
+        return ["it is unknown which work this would interrupt, so do not assume that it is safe", *notes]
     count = len(preview.running_work)
     work = f"{count} running piece{'s' if count != 1 else ''} of work" if count else "no running work"
     at_stake = f", {preview.gpu_hours_at_stake:g} GPU-hours at stake" if preview.gpu_hours_at_stake else ""

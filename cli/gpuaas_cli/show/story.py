@@ -219,7 +219,8 @@ def _controllers(instance: Instance, controllers: Sequence[Controller]) -> Lines
 
 
 def _steps(matches: Sequence[Step], operation: Operation, names: Mapping[str, str]) -> Lines:
-    """Return the table of steps. Step names keep their spaces, because controllers write them as sentences."""
+    """Return the table of an operation's steps, one row per step. A step's name may contain spaces: it is a
+    sentence."""
     rows = [["AT", "TOOK", "NODE", "STATE", "STEP", "MESSAGE"]]
     for step in matches:
         at, took = duration(operation.created_at, step.started_at), duration(step.started_at, step.ended_at)

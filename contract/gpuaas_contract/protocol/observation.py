@@ -15,15 +15,23 @@ _WITHOUT_OPERATION = frozenset({"ready", "degraded", "draining", "drained", "fai
 
 def unknown_member(observed: ObservedMember) -> RefusedObservation:
     """Return the refusal for an observation of a member that the instance does not have."""
-    return _refused(observed, "not_found", "The instance has no such member.")
+    return _refused(observed, "not_found", "The instance has no member with this id.")
 
 
 def refusal(member: Member, observed: ObservedMember, *, busy: bool) -> RefusedObservation | None:
     """Return the refusal of an observation; None if it is accepted. `busy`: an operation works on the member."""
     if busy:
-        return _refused(observed, "operation_in_progress", "An operation works on the member; its holder reports.")
+        return _refused(
+            observed,
+            "operation_in_progress",
+            "An operation changes the member, so only the controller that claimed it may report on the member.",
+        )
     if observed.revision != member.revision:
-        return _refused(observed, "stale", f"The member has changed; it is at revision {member.revision}.")
+        return _refused(
+            observed,
+            "stale",
+            f"The report is about an older state of the member, which is now at revision {member.revision}.",
+        )
     both = {member.status, observed.status} <= _WITHOUT_OPERATION
     may_move = both and lifecycles.may_move(lifecycles.MEMBER, member.status, observed.status)
     if observed.status != member.status and not may_move:

@@ -31,7 +31,12 @@ def check_member_report(
     moves_on = operation.kind == "replace" and not operation.compensating
     if member.status == "removing" and status == "provisioning" and not moves_on:
         moves = [move for move in lifecycles.allowed(lifecycles.MEMBER, member.status) if move != status]
-        raise _illegal_move(member, status, moves, "Only a replace that is not being undone moves a member on.")
+        raise _illegal_move(
+            member,
+            status,
+            moves,
+            "A report can move a member to another machine only in a `replace` that is not being undone.",
+        )
     if takes_away(member, status) and not operation.force:
         missing = evidence_gap(evidence, now)
         if missing is not None:

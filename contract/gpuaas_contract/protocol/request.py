@@ -89,7 +89,7 @@ def check_member_request(
 ) -> RoleSpec:
     """Check a member operation and return its role; refuse an operation that is not possible."""
     if instance.status not in _UP:
-        raise errors.Conflict(f"The instance is {instance.status}; members change only while it runs.")
+        raise errors.Conflict(f"The instance is {instance.status}; its members can be changed only while it runs.")
     _check_names(request)
     component_key = request.component_key or _role_of(manifest, members, request)
     role = next((role for role in manifest.roles if role.component_key == component_key), None)
@@ -216,13 +216,13 @@ def check_app(app_slug: str, operator: Operator) -> None:
         raise errors.PermissionDenied(
             f"This service account does not operate {app_slug[:100]}.",
             details={"app_slug": app_slug[:100], "apps": sorted(operator.apps)},
-            fix=f"Have a tenant admin bind it: gpuaas service-account bind NAME --app {app_slug[:100]}",
+            fix=f"A tenant admin can allow it: gpuaas service-account bind NAME --app {app_slug[:100]}",
         )
 
 
 def check_operator(of: OperationHead | Instance, operator: Operator) -> None:
-    """Refuse accounts that do not operate the app and, if the instance names an operator, all others. An epoch is not
-    secret, so it is no proof."""
+    """Refuse accounts that do not operate the app and, if the instance names an operator, all others. The epoch in a
+    request is no proof, because it is not secret."""
     check_app(of.app_slug, operator)
     if of.operator_service_account_id not in ("", operator.actor_id):
         raise errors.PermissionDenied(
@@ -237,7 +237,7 @@ def check_holder(operation: OperationHead, epoch: int, operator: Operator) -> No
     check_operator(operation, operator)
     if epoch != operation.epoch or operation.lease is None:
         raise errors.LeaseLost(
-            f"Epoch {epoch} is not the newest of {operation.operation_id} ({operation.epoch}).",
+            f"Operation {operation.operation_id} was claimed again: its epoch is {operation.epoch}, not {epoch}.",
             details={"operation_id": operation.operation_id, "epoch": operation.epoch},
         )
     if operation.status not in ("running", "cancelling"):
@@ -246,7 +246,7 @@ def check_holder(operation: OperationHead, epoch: int, operator: Operator) -> No
         raise errors.PermissionDenied(
             "Another service account holds this operation.",
             details={"holder": operation.lease.holder},
-            fix="Report as the service account that claimed it, or claim it again after the lease ends.",
+            fix="Report as the service account that claimed the operation, or claim it after the lease has ended.",
         )
 
 

@@ -13,7 +13,7 @@ from gpuaas_contract.operations import OperationHead, OperationKind
 from gpuaas_contract.protocol.request import live_members
 
 _UNSOUND = frozenset({"degraded", "failed"})
-"""Statuses that make an instance degraded. Members that are joining or leaving do not."""
+"""Statuses of a member that make its instance degraded. Members that are joining or leaving do not."""
 
 LAST_OPERATION = "LastOperationSucceeded"
 """The condition that the platform sets; controllers report all others."""

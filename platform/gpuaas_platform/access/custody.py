@@ -35,7 +35,8 @@ async def unseal(call: Call, body: custody.Unseal) -> custody.CustodyStatus:
             call.site.attempts.failed(guesses, call.now)
             await _audit(call, "failure")
             raise errors.ValidationFailed(
-                "This is not the passphrase the key was sealed with.", details={"field": "passphrase"}
+                "The passphrase is wrong: the key that encrypts secrets cannot be decrypted with it.",
+                details={"field": "passphrase"},
             ) from error
     await _audit(call, "success")
     return await get_custody(call, NoBody())

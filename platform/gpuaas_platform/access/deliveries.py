@@ -43,7 +43,7 @@ class Delivered(Protocol[Thing]):
         """Return the value's resource; None if the delivery is for another kind of value."""
 
     async def open(self, tx: db.Tx, call: Call, held: ClaimedOperation, delivery: Delivery, thing: Thing) -> Thing:
-        """Check that the value is still valid and save that it was opened."""
+        """Check that the secret or credential is still valid, and record that its value was read."""
 
     async def record(
         self, tx: db.Tx, call: Call, held: ClaimedOperation, delivery: Delivery, thing: Thing, what: Outcome
@@ -89,7 +89,8 @@ async def _read_early(call: Call[SealedDeliveryPath], body: Opening) -> bytes:
 async def _open(
     tx: db.Tx, call: Call[SealedDeliveryPath], body: Opening, of: Delivered[Thing]
 ) -> tuple[Delivery, Thing, bool]:
-    """Return True as the last item for the first opening. A second one must be recorded, so it does not raise here."""
+    """Return the delivery; the last item is True if it was not opened before. A second opening raises no error here,
+    because it must be recorded first."""
     held, delivery_id = await fence.claimed(tx, call, body.operation_id, body.epoch), call.path.delivery_id
     delivery = await _find(tx, delivery_id)
     thing = await of.find(tx, delivery) if delivery and delivery.instance_id == held.instance_id else None
@@ -100,7 +101,9 @@ async def _open(
         return delivery, thing, False
     now = clock.micros(call.now)
     if delivery.expires_at and delivery.expires_at <= now:
-        raise errors.Conflict("The delivery was not opened in time.", fix="Ask for a new one.")
+        raise errors.Conflict(
+            "The delivery of the secret has expired, because it was not opened in time.", fix="Ask for a new delivery."
+        )
     thing = await of.open(tx, call, held, delivery, thing)
     await of.record(tx, call, held, delivery, thing, "opened")
     await tx.run("UPDATE secret_deliveries SET opened_at = $2 WHERE delivery_id = $1", delivery_id, now)

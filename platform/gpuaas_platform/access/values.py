@@ -59,7 +59,7 @@ async def keep(
             return present
         reserved_past = site.clock() + _RESERVED_AT_LEAST
         if not await store.keep_until(tx, secret_id, until, reserved_past=reserved_past):
-            raise errors.Unavailable("Custody took too long to keep the value; its reservation ran out.")
+            raise errors.Unavailable("The secret store took too long to store the value. Nothing was stored.")
         return await make(tx, secret_id)
 
     async def rehearse(tx: db.Tx) -> Kept:
@@ -103,15 +103,20 @@ def translated(*untouched: type[Exception]) -> Iterator[None]:
     except untouched:
         raise
     except custody.SecretMissing as error:
-        raise errors.Conflict("It has ended; its value is destroyed.") from error
+        raise errors.Conflict("The secret was revoked or has expired; its value is destroyed.") from error
     except custody.Sealed as error:
         raise errors.Sealed(f"Secrets are sealed: {error}.") from error
     except custody.Refused as error:
         log.error("custody.refused", error=str(error))
-        raise errors.Unavailable("Custody refuses this server.", fix="An operator finds why in its log.") from error
+        raise errors.Unavailable(
+            "The store of secrets (custody) refuses this server.",
+            fix="An operator of the platform can find the reason in the server's log.",
+        ) from error
     except custody.Unavailable as error:
         log.error("custody.unavailable", error=str(error))
-        raise errors.Unavailable("Custody does not answer.", fix="Ask again when it does.") from error
+        raise errors.Unavailable(
+            "The store of secrets (custody) does not answer.", fix="Repeat the request when the store answers again."
+        ) from error
     except custody.CustodyError as error:
         log.error("custody.read_failed", error=str(error))
-        raise errors.ApiError("The value cannot be read.") from error
+        raise errors.ApiError("The secret's value cannot be read from the secret store.") from error

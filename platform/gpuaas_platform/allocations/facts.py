@@ -1,4 +1,5 @@
-"""Facts about allocations. Higher domains react to them in the same transaction. See `kit.reactions`."""
+"""What happened to an allocation. Domains that depend on allocations react in the same transaction; see
+`kit.reactions`."""
 
 from dataclasses import dataclass
 

@@ -54,7 +54,7 @@ async def force_release(tx: db.Tx, call: Call[AllocationPath], body: OverrideRel
 
 
 async def is_retry_due(reader: db.Reader, now: datetime.datetime) -> bool:
-    """Return whether `retry_due` has something to write."""
+    """Return whether a failed release must be retried now, so that `retry_due` has something to write."""
     return bool(await store.due(reader, "release_retry_at", now))
 
 

@@ -89,7 +89,7 @@ def refusal(
 
 def why_not(node: NodeSummary, wanted: CreateAllocation, layers: policy_rules.Layers) -> WhyNot | None:
     if wanted.node_name and node.name != wanted.node_name:
-        return WhyNot("name", "another node was asked for")
+        return WhyNot("name", "the request names another node")
     if wanted.sku and node.sku != wanted.sku:
         return WhyNot("sku", f"its SKU is {node.sku}")
     if wanted.region and node.region != wanted.region:
@@ -105,7 +105,7 @@ def why_not(node: NodeSummary, wanted: CreateAllocation, layers: policy_rules.La
         return WhyNot(node.status, f"it is {node.status}")
     if node.is_allocated:
         return WhyNot("allocated", "it is allocated")
-    return None if node.is_open else WhyNot("used", "it was not sanitised since a project used it")
+    return None if node.is_open else WhyNot("used", "the node was not sanitised since another project used it")
 
 
 def _refused(region: str, sku: str, layers: policy_rules.Layers) -> str:

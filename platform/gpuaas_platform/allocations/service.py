@@ -108,7 +108,8 @@ async def set_used(tx: db.Tx, allocation: Allocation, instance_id: str, used: bo
 
 
 async def is_provision_due(reader: db.Reader, site: Site, now: datetime.datetime) -> bool:
-    """Return whether `provision_waiting` has something to write."""
+    """Return whether an allocation waits for its node to be prepared, so that `provision_waiting` has something to
+    write."""
     return bool(await _waiting(reader, now)) and bool(await ssh_trust.public_keys(reader, site))
 
 

@@ -53,7 +53,9 @@ class Blobs:
             try:
                 async for chunk in chunks:
                     if draft.size_bytes + len(chunk) > size_bytes:
-                        raise errors.ArtifactTooLarge(f"There is more than the {size_bytes} bytes that were published.")
+                        raise errors.ArtifactTooLarge(
+                            f"The content is larger than the {size_bytes} bytes that were published."
+                        )
                     self._check_space(len(chunk))
                     await asyncio.to_thread(draft.write, chunk)
                 _check(draft.size_bytes, draft.digest(), digest, size_bytes)
@@ -129,7 +131,7 @@ class Reading:
 
     async def next(self) -> bytes:
         if self._is_cut:
-            raise CutOff("the delivery is no longer allowed")
+            raise CutOff("the caller may no longer download the artifact")
         chunk = self._held or await asyncio.to_thread(self._read)
         self._held = await asyncio.to_thread(self._read)
         if chunk and not self._held:
@@ -196,11 +198,13 @@ def _full_disk_refused() -> Iterator[None]:
 
 def _check(size_found: int, digest_found: str, digest: str, size_bytes: int) -> None:
     if size_found < size_bytes:
-        raise errors.ArtifactTruncated(f"There are {size_found} of {size_bytes} bytes.")
+        raise errors.ArtifactTruncated(
+            f"The content has only {size_found} of the {size_bytes} bytes that were published."
+        )
     if size_found > size_bytes:
-        raise errors.ArtifactTooLarge(f"There is more than the {size_bytes} bytes that were published.")
+        raise errors.ArtifactTooLarge(f"The content is larger than the {size_bytes} bytes that were published.")
     if digest_found != digest:
-        raise errors.ArtifactDigestMismatch(f"The content is {digest_found}, not {digest}.")
+        raise errors.ArtifactDigestMismatch(f"The content has the digest {digest_found}, not the published {digest}.")
 
 
 def sync_folder(folder: Path) -> None:

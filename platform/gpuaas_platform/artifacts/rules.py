@@ -148,8 +148,8 @@ def counting(keys: Collection[TrustKey]) -> tuple[frozenset[str], frozenset[str]
 
 def signer_refusal(was_revoked: bool) -> errors.ArtifactRefused:
     if was_revoked:
-        return errors.ArtifactSignerRevoked("The only trusted key that signed it was revoked.")
-    return errors.ArtifactSignerUnknown("No key that is trusted here signed it.")
+        return errors.ArtifactSignerRevoked("The only trusted key that signed the artifact was revoked.")
+    return errors.ArtifactSignerUnknown("No trusted key of this project or the platform signed the artifact.")
 
 
 def check_quota(quota_bytes: int, *, present: int, asked: int) -> None:
@@ -166,12 +166,20 @@ def check_new_key(trust_key_id: str, fingerprint: str, known: Sequence[TrustKey]
     """Refuse an id that was used before, a key that was revoked under any id, and a key over the limit."""
     if any(key.trust_key_id == trust_key_id for key in known):
         fix = "Take another id; a key never changes."
-        raise errors.Conflict(f"There is a trust key {trust_key_id} already, or was one.", fix=fix)
+        raise errors.Conflict(
+            f"The trust key id {trust_key_id} is used already, or was used by a revoked key.", fix=fix
+        )
     live, revoked_ones = counting(known)
     if fingerprint in revoked_ones:
-        raise errors.Conflict("This key was revoked.", fix="Make a new key pair and sign with that.")
+        raise errors.Conflict(
+            "This trust key was revoked and cannot be trusted again.",
+            fix="Make a new key pair and sign the artifacts with the new key.",
+        )
     if len(live) >= TRUST_KEYS_MAX:
-        raise errors.Conflict(f"There are {TRUST_KEYS_MAX} trust keys already.", fix="Revoke one that is not used.")
+        raise errors.Conflict(
+            f"There are {TRUST_KEYS_MAX} trust keys already, which is the limit.",
+            fix="Revoke a trust key that is not used.",
+        )
 
 
 def is_local(artifact: Artifact) -> bool:

@@ -40,7 +40,8 @@ async def revoked(reader: db.Reader, scope: str, digest: str) -> Artifact | None
 
 
 async def ended_at(reader: db.Reader, digests: Sequence[str]) -> dict[str, int]:
-    """Return digest -> end of its last artifact; 0 if one has not ended. Digests without artifacts are left out."""
+    """Return, for each digest, when its last artifact ended; 0 if an artifact has not ended. Digests without artifacts
+    are left out."""
     sql = f"""SELECT digest, CASE WHEN MIN(ended_at) = 0 THEN 0 ELSE MAX(ended_at) END FROM artifacts
               WHERE digest IN ({db.marks(len(digests))}) GROUP BY digest"""  # noqa: S608 - marks are ours
     return {row[0]: int(row[1]) for row in await reader.all(sql, *digests)}

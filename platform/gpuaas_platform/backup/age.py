@@ -15,7 +15,8 @@ _MAKE_ONE = "Make a key pair: gpuaas-platform backup --new-identity FILE"
 
 
 def recipients(texts: list[str]) -> list[Recipient]:
-    """Return the recipients. Each text is one (`age1…`, `ssh-ed25519 …`) or the name of a file with one per line."""
+    """Return the public keys that a backup is encrypted to. Each text is one key (`age1…`, `ssh-ed25519 …`) or the name
+    of a file with one per line."""
     lines = [line for text in texts for line in ([text] if _is_recipient(text) else _lines(Path(text)))]
     if not lines:
         raise CannotProceed("no recipient is given, and a backup is always encrypted", _MAKE_ONE)
@@ -29,7 +30,10 @@ def identities(path: Path) -> list[Identity]:
             return [pyrage.ssh.Identity.from_buffer(path.read_bytes())]
         return [pyrage.x25519.Identity.from_str(line) for line in _lines(path)]
     except pyrage.IdentityError as error:
-        raise CannotProceed(f"{path} has no usable identity: {error}", "Give the file with --identity") from error
+        raise CannotProceed(
+            f"{path} has no usable identity: {error}",
+            "Name the file with the decryption key (age identity): --identity FILE",
+        ) from error
 
 
 def new_identity(path: Path) -> str:

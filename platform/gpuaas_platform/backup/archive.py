@@ -28,7 +28,7 @@ class Entry:
     name: str
     size: int
     file: IO[bytes]
-    """Readable until the next entry is taken."""
+    """Content of the entry; it can be read until the next entry is taken."""
 
 
 class Archive:

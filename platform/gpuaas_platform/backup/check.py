@@ -47,7 +47,9 @@ def _header(first: archive.Entry | None) -> manifest.Header:
         raise NotSound("the file does not begin with the header of a backup")
     content = first.file.read()
     if msgspec.json.decode(content, type=_Format).format != manifest.FORMAT:
-        raise CannotProceed("a newer release made this backup", "Use that release of gpuaas-platform")
+        raise CannotProceed(
+            "a newer release made this backup", "Check the backup with the release of gpuaas-platform that made it"
+        )
     header = msgspec.json.decode(content, type=manifest.Header)
     tables.check_names(header.columns)
     return header

@@ -2,7 +2,7 @@
 
 
 class BackupError(Exception):
-    """`fix` is what the operator can do."""
+    """A backup or restore cannot continue. `fix` is what the operator can do."""
 
     def __init__(self, message: str, fix: str = "") -> None:
         super().__init__(message)

@@ -25,7 +25,9 @@ async def check_empty(settings: Settings) -> None:
     """Refuse a target that has anything in it, so that no data is ever overwritten or mixed."""
     folder = settings.data_dir
     if settings.unfinished_restore_path.exists():
-        raise CannotProceed(f"a restore into {folder} did not finish", f"Remove it and try again: rm -r {folder}")
+        raise CannotProceed(
+            f"an earlier restore into {folder} did not finish", f"Remove it and try again: rm -r {folder}"
+        )
     if folder.exists() and any(folder.iterdir()):
         raise CannotProceed(f"{folder} is not empty", "Restore into a new folder: --data DATA")
     if settings.database_url:

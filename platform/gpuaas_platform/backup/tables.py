@@ -120,7 +120,8 @@ Tables = SqliteTables | PostgresTables
 
 @contextlib.asynccontextmanager
 async def snapshot(settings: Settings) -> AsyncIterator[Tables]:
-    """Open the store as it is now. Later commits of a running server are not visible, and it does not wait."""
+    """Open the store as it is now. Later commits of a running server are not visible in it, and the server does not
+    wait for it."""
     if settings.database_url:
         async with (
             postgres.connected(settings.database_url) as connection,

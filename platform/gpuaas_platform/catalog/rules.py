@@ -66,7 +66,9 @@ def check_upgrade(target: AppVersion, present: str) -> None:
             f"{target.app_slug} {target.version} cannot be reached from {present}: it takes upgrades from "
             f"{', '.join(allowed) or 'no version'}.",
             details={"upgrades_from": allowed},
-            fix="Upgrade to a version in between first." if allowed else "Deploy it as a new instance.",
+            fix="Upgrade the instance to a version in between first."
+            if allowed
+            else "Deploy the version as a new instance.",
         )
 
 
@@ -74,7 +76,8 @@ def check_rollback(present: Manifest, target: AppVersion) -> None:
     """Refuse a target that the running version's manifest does not list. Older manifests cannot list newer versions."""
     if not versions.is_newer(present.version, target.version):
         raise errors.Conflict(
-            f"{target.version} is not older than {present.version}.", fix="To get a newer version, upgrade."
+            f"{target.version} is not older than {present.version}.",
+            fix="To get a newer version of the app, upgrade the instance.",
         )
     if not versions.matches(present.rollback_to, target.version):
         raise errors.Conflict(
@@ -90,7 +93,7 @@ def withdrawn(version: AppVersion, instead: str) -> errors.Conflict:
     return errors.Conflict(
         f"{version.app_slug} {version.version} was withdrawn: {version.state_reason or 'no reason was given'}.",
         details={"state": version.state, "reason": version.state_reason, "use": instead},
-        fix=f"Take {version.app_slug} {instead}." if instead else "There is no other version this project may take.",
+        fix=f"Take {version.app_slug} {instead}." if instead else "The project may deploy no other version of the app.",
     )
 
 

@@ -58,7 +58,7 @@ def _misfit(error: jsonschema_rs.ValidationError) -> tuple[str, str]:
         case "required":
             return words.path("", *at, kind["property"]), "it is missing"
         case "additionalProperties":
-            return words.path("", *at, kind["unexpected"][0]), "the form has no such field"
+            return words.path("", *at, kind["unexpected"][0]), "the app's schema has no field with this name"
         case "not" if isinstance(kind["schema"], dict) and "title" in kind["schema"]:
             return words.path("", *at) or "$", f"{error.instance!r} is not allowed: {kind['schema']['title']}"[:500]
     return words.path("", *at) or "$", error.message[:500]

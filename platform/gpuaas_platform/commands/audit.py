@@ -32,12 +32,27 @@ class CannotVerify(Exception):
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> list[argparse.ArgumentParser]:
     """Return the parsers of the subcommands of `audit`. The caller adds the options that all commands have."""
     style = argparse.RawDescriptionHelpFormatter
-    audit = commands.add_parser("audit", help="verify the audit trail", epilog=_EXAMPLES, formatter_class=style)
+    audit = commands.add_parser(
+        "audit",
+        help="check that no row of the audit trail was changed or deleted",
+        epilog=_EXAMPLES,
+        formatter_class=style,
+    )
     acts = audit.add_subparsers(dest="act", required=True)
     check = acts.add_parser("verify", help="check every chain", epilog=_EXAMPLES, formatter_class=style)
-    check.add_argument("--org", default="", help=f"this organisation's chain only, or {chain.PLATFORM}")
-    check.add_argument("--heads", default="", help="file with heads kept elsewhere, one per line")
-    head = acts.add_parser("head", help="sign and print the present heads", epilog=_EXAMPLES, formatter_class=style)
+    check.add_argument(
+        "--org",
+        default="",
+        help=f"verify only the audit chain of this organisation, or of the platform: {chain.PLATFORM}",
+    )
+    check.add_argument(
+        "--heads",
+        default="",
+        help="file with signed heads of the audit trail that was stored elsewhere, one head per line",
+    )
+    head = acts.add_parser(
+        "head", help="print the last row's hash of each audit chain, signed", epilog=_EXAMPLES, formatter_class=style
+    )
     return [check, head]
 
 
@@ -91,12 +106,12 @@ def _read_heads(path: Path) -> list[chain.Head]:
         try:
             heads_read.append(msgspec.json.decode(line, type=chain.Head))
         except (msgspec.ValidationError, msgspec.DecodeError) as error:
-            raise CannotVerify(f"line {number} of {path} is not a head: {error}") from error
+            raise CannotVerify(f"line {number} of {path} is not a signed head of the audit trail: {error}") from error
     return heads_read
 
 
 async def _print_heads(settings: Settings) -> int:
-    """Sign the chains that have new rows, then print the last head of each. The server may run at the same time."""
+    """Sign the audit chains that have new rows, then print the last signed head of each. The server may be running."""
     await migrate.check_not_newer(settings.sqlite_path, settings.database_url)
     key = keys.read(settings.data_dir / "keys" / keys.AUDIT_FILE)
     folder = heads.folder_in(settings.data_dir)

@@ -46,18 +46,37 @@ def add_parsers(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         for name, text in helps.items()
     }
     target = made["backup"].add_mutually_exclusive_group(required=True)
-    target.add_argument("--to", type=Path, metavar="FILE", help="file to write; it must not exist")
-    target.add_argument("--new-identity", type=Path, metavar="FILE", help="make a key pair instead of a backup")
-    made["backup"].add_argument(
-        "--recipient", action="append", default=[], help="age1…, ssh-ed25519 … or a file with one per line; repeatable"
+    target.add_argument("--to", type=Path, metavar="FILE", help="file to write the backup to; it must not exist")
+    target.add_argument(
+        "--new-identity",
+        type=Path,
+        metavar="FILE",
+        help="make a key pair for backups and write its private key to this file; make no backup",
     )
-    made["backup"].add_argument("--without-artifacts", action="store_true", help="leave the content of artifacts out")
+    made["backup"].add_argument(
+        "--recipient",
+        action="append",
+        default=[],
+        help="public key that the backup is encrypted to: age1…, ssh-ed25519 … or a file with one per line; repeatable",
+    )
+    made["backup"].add_argument(
+        "--without-artifacts", action="store_true", help="back up the records of artifacts without their content"
+    )
     for name in ("restore", "verify"):
         made[name].add_argument("--from", dest="source", type=Path, metavar="FILE", required=True, help="the backup")
         made[name].add_argument(
-            "--identity", type=Path, metavar="FILE", required=True, help="identity that decrypts it"
+            "--identity",
+            type=Path,
+            metavar="FILE",
+            required=True,
+            help="file with the private key (age identity) that decrypts the backup",
         )
-        made[name].add_argument("--signed-by", default="", metavar="KEY", help="refuse a backup of another platform")
+        made[name].add_argument(
+            "--signed-by",
+            default="",
+            metavar="KEY",
+            help="public key of the platform that must have made the backup; a backup of another platform is refused",
+        )
     made["verify"].set_defaults(data_dir=Path())  # it reads only the backup
     return [made["backup"], made["restore"]]
 

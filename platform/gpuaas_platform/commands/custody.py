@@ -61,16 +61,16 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     acts, made = parser.add_subparsers(dest="act", required=True), {}
     for name, text in _HELP.items():
         made[name] = acts.add_parser(name, help=text, epilog=_EXAMPLES, formatter_class=style)
-    made["key"].add_argument("--beside", type=Path, help="file with the present keys; the new one is added to them")
+    made["key"].add_argument("--beside", type=Path, help="file with the present keys; the new key is added to these")
     return made
 
 
 def add_unseal_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> argparse.ArgumentParser:
     style, text = argparse.RawDescriptionHelpFormatter, "open a sealed server's secrets"
     parser = commands.add_parser("unseal", help=text, epilog=_UNSEAL_EXAMPLES, formatter_class=style)
-    text = "the server to open; each has a seal of its own"
+    text = "URL of the server to unseal; each server is unsealed separately"
     parser.add_argument("--server", default="http://127.0.0.1:7070", help=text)
-    parser.add_argument("--name", default="admin", help="admin to act as")
+    parser.add_argument("--name", default="admin", help="name of the admin as whom the server is unsealed")
     return parser
 
 
@@ -120,7 +120,7 @@ def _seal(settings: Settings) -> None:
     settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     passphrase = read_passphrase("New passphrase: ")
     if sys.stdin.isatty() and read_passphrase("The same again: ") != passphrase:
-        raise custody.PassphraseWrong("the two differ; nothing was changed")
+        raise custody.PassphraseWrong("the two passphrases differ; nothing was changed")
     present = plain.read()
     if present and not sealed.path.exists():
         sealed.seal(present, passphrase)

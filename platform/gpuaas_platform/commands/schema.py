@@ -47,8 +47,12 @@ class Column(NamedTuple):
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m gpuaas_platform.commands.schema", description=__doc__)
     act = parser.add_mutually_exclusive_group(required=True)
-    act.add_argument("--write", action="store_true", help="write the schemas after a new migration")
-    act.add_argument("--check", action="store_true", help="fail if a schema differs from what the migrations make")
+    act.add_argument("--write", action="store_true", help="write the schema files again, after a migration was added")
+    act.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; exit with 1 if a schema file differs from the tables that the migrations create",
+    )
     parser.add_argument("--database", default="", help="URL of an empty PostgreSQL database; empty: SQLite only")
     options = parser.parse_args()
     made = {"sqlite": sqlite_schema()}
@@ -90,7 +94,7 @@ def _handle(engine: str, text: str, *, is_written: bool) -> int:
     if is_written:
         path.write_text(text)
     elif not path.exists() or path.read_text() != text:
-        sys.stderr.write(f"{path} differs from what the migrations make. Renew it: {_RENEW[engine]}\n")
+        sys.stderr.write(f"{path} differs from the tables that the migrations create. Renew it: {_RENEW[engine]}\n")
         return 1
     return 0
 

@@ -97,7 +97,7 @@ class EmbeddedCustody:
             key_id = self._ring.newest(await self._write(self._present_key_id))
             yield f"key {key_id} is in the file"
             await self._write(lambda tx: tx.run("UPDATE custody_key SET key_id = $1", key_id))
-            yield f"key {key_id} wraps what is put from now on"
+            yield f"key {key_id} encrypts the secrets that are stored from now on"
             async for message in self._finish():
                 yield message
 

@@ -66,7 +66,9 @@ def _decrypt_stored(key: bytes, text: str, about: bytes) -> bytes:
     try:
         return decrypt(key, base64.b64decode(text, validate=True), about)
     except (InvalidTag, ValueError) as error:
-        raise custody.Unreadable("what is stored is not what was put there") from error
+        raise custody.Unreadable(
+            "the stored value was changed: it differs from the value that the platform wrote"
+        ) from error
 
 
 def _encode(raw: bytes) -> str:

@@ -35,7 +35,7 @@ class PlainFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.description = f"the file {path}"
-        """Where the keys come from, as text for people."""
+        """Where the keys that encrypt secrets come from, as text for people."""
 
     def read(self) -> Keys:
         """Return all keys; empty if there is no file yet. A sealed file raises `custody.Sealed`."""
@@ -169,7 +169,8 @@ class KeyRing:
         return self.key_ids()[0]
 
     def newest(self, present: str) -> str:
-        """Return the id of a key that is newer than the current one: a new key, or one in a file managed outside."""
+        """Return the id of a key that is newer than the current key: a new key, or one that operators added to the key
+        file."""
         if self.file.writable:
             key_id = ids.new("kek")
             self.file.write({**self.file.read(), key_id: envelope.new_key()})
@@ -183,7 +184,8 @@ class KeyRing:
         return key_id
 
     def keep_only(self, key_id: str) -> bool:
-        """Remove all other keys from the file. Return False for a file managed outside, which is never written."""
+        """Remove all keys except this one from the key file. Return False if operators manage the file: it is never
+        written."""
         if self.file.writable:
             self.file.write({key_id: self.key(key_id)})
         return self.file.writable

@@ -38,7 +38,7 @@ class Sealed(Unavailable):
 
 
 class PassphraseWrong(CustodyError):
-    """The passphrase is not the one that custody was sealed with."""
+    """The passphrase is wrong: the key of the secret store cannot be decrypted with it."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Status:
     store: Literal["embedded", "vault"]
     sealed: bool
     key: str
-    """Where the key comes from, as text for people."""
+    """Where the key that encrypts secrets comes from, as text for people."""
     refused: bool = False
     """True if custody is not open because it refuses the platform's access."""
     fix: str = ""

@@ -43,7 +43,9 @@ class VaultCustody:
         try:
             return base64.b64decode(secret["data"]["data"][_FIELD], validate=True)
         except (KeyError, TypeError, ValueError) as error:
-            raise custody.Unreadable(f"what is stored under {ref} is not what was put there") from error
+            raise custody.Unreadable(
+                f"the value stored under {ref} was changed: it differs from the value that the platform wrote"
+            ) from error
 
     async def delete(self, ref: str) -> None:
         await self._call(self._kv.delete_metadata_and_all_versions, ref)
@@ -63,7 +65,7 @@ class VaultCustody:
         return custody.Status("vault", False, where)
 
     async def unseal(self, passphrase: str) -> None:
-        raise custody.Unavailable("Vault has a seal of its own: vault operator unseal")
+        raise custody.Unavailable("Vault must be unsealed with its own command: vault operator unseal")
 
     async def _call(self, method: Callable[..., Result], ref: str, **arguments: object) -> Result:
         """Call the client in a thread, because it blocks."""
@@ -94,7 +96,7 @@ class VaultCustody:
             if error.errors:
                 text = f"Vault has no KV version 2 engine at {self._mount}/; see --vault-mount"
                 raise custody.Refused(text, fix=f"vault secrets enable -path={self._mount} kv-v2") from None
-            raise custody.SecretMissing("there is no such version in Vault") from None
+            raise custody.SecretMissing("Vault does not have this version of the secret") from None
         except (hvac.exceptions.Forbidden, hvac.exceptions.Unauthorized):
             fix = f"vault token create -policy=POLICY -field=token > {self._token_file}"
             raise custody.Refused("Vault refuses the platform's token; see --vault-token-file", fix=fix) from None

@@ -1,4 +1,5 @@
-"""Write the audit rows of all routes: one row per change, one per refusal. `run` and `authorise` call it."""
+"""Write the audit rows of HTTP requests: one row for each change, one for each refused request. `run` and `authorise`
+call it."""
 
 import re
 

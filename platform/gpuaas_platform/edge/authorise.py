@@ -71,7 +71,8 @@ class Authoriser:
         self._peers = Limiter(settings.rate_limit_per_s, settings.rate_limit_burst)
 
     async def authenticate(self, endpoint: AnyEndpoint, exchange: Exchange, path: Path) -> Admission:
-        """Identify the caller and count the request: by identity if the token is valid, else by address."""
+        """Identify the caller and count the request for the rate limit: by identity if the token is valid, else by
+        address."""
         if endpoint.audience == "public":
             self._limit(self._peers, peers.network_of(exchange.peer))
             return _ANONYMOUS

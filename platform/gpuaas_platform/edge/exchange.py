@@ -90,7 +90,8 @@ class Exchange:
                 raise errors.InvalidRequest(text, details={"field": name.decode()})
 
     def is_local(self) -> bool:
-        """Return whether this machine sent the request. If a proxy on this machine passed it on, it did not."""
+        """Return whether a program on this machine sent the request itself, not a proxy on this machine for another
+        host."""
         return peers.is_loopback(self.peer) and not any(
             name.encode() in self.headers for name in peers.FORWARDED_HEADERS
         )
@@ -150,7 +151,7 @@ class Exchange:
             except TimeoutError as error:
                 raise errors.InvalidRequest(f"Nothing more of the body came for {BODY_S_MAX:g} s.") from error
             if message["type"] == "http.disconnect":
-                raise errors.InvalidRequest("The body ended before it was whole.")
+                raise errors.InvalidRequest("The connection ended before the whole request body had arrived.")
             chunk, more = message.get("body", b""), message.get("more_body", False)
             taken += len(chunk)
             if taken > bytes_max:

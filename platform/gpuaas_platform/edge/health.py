@@ -22,7 +22,7 @@ _VERSION = {
     "contract_version": gpuaas_contract.VERSION,
 }
 METRICS = Endpoint("metrics", "GET", "/metrics", "", NoBody, NoBody, permission="record.platform_event.read")
-_FIX = "Repair what `details.failed` names; the check passes by itself then."
+_FIX = "Repair the parts that `details.failed` names; then the check succeeds without a restart."
 Probe = Callable[[], Awaitable[Response]]
 
 

@@ -199,7 +199,8 @@ class Application:
     async def _open(
         self, exchange: Exchange, response: Response, source: Source, send: Send
     ) -> tuple[streams.Guard, Source]:
-        """Start a stream. From now on, its guard checks regularly whether the caller may still see it."""
+        """Send the start of a streamed response. While it is sent, a guard checks regularly whether the caller may
+        still read it."""
         try:
             await send(exchange.response_start(response))
             if response.media_type == streams.MEDIA_TYPE:

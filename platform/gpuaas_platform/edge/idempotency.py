@@ -17,7 +17,7 @@ class Repeat(NamedTuple):
     path: str
     key: str
     digest: str
-    """Digest of the request. A key that is used again with another request is refused."""
+    """Digest of the request. An idempotency key that is used again with another request is refused."""
 
 
 class InFlight:

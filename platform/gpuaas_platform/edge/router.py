@@ -19,7 +19,7 @@ class _Node(Generic[Target]):
     names: dict[bytes, "_Node[Target]"] = field(default_factory=dict)
     parameter: "_Node[Target] | None" = None
     targets: dict[str, tuple[Target, type[Path]]] = field(default_factory=dict)
-    """By HTTP method: the target and the struct of its path parameters."""
+    """HTTP method -> the endpoint to call, and the struct of its path parameters."""
 
 
 class Match(NamedTuple, Generic[Target]):
@@ -31,7 +31,8 @@ class Tree(Generic[Target]):
     def __init__(self) -> None:
         self._root: _Node[Target] = _Node()
         self.match = functools.lru_cache(_MATCHES_KEPT)(self._match)
-        """Cached, because callers use the same paths repeatedly. A path without a route raises, so it is not cached."""
+        """Return the route of a path. Results are cached, because callers use the same paths repeatedly; an unknown
+        path raises."""
 
     def add(self, method: str, path: str, target: Target, params: type[Path] = Path) -> None:
         """Add a route. `params` is a struct with one field per placeholder of the path, in the same order."""

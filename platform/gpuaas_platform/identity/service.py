@@ -117,7 +117,7 @@ async def logout(tx: db.Tx, call: Call, _: NoBody) -> Session:
 async def _end_session(tx: db.Tx, call: Call, session_id: str) -> Session:
     row = await token_store.live_token(tx, call.caller.actor_id, session_id, call.now)
     if row is None:
-        raise errors.NotFound("You have no such session.")
+        raise errors.NotFound("You have no session with this id.")
     await token_store.end_token(tx, session_id)
     return _shown_session(row, call)
 

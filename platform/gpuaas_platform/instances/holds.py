@@ -56,7 +56,7 @@ async def lift(tx: db.Tx, call: Call[HoldPath], _: NoBody) -> Hold:
         raise errors.NotFound(f"There is no hold {hold_id} in this instance.")
     if hold.owner != call.caller.actor_id:
         raise errors.PermissionDenied(
-            f"Only its owner, {hold.owner}, lifts it; it ends by itself at {hold.expires_at:%Y-%m-%d %H:%M} UTC.",
+            f"Only its owner, {hold.owner}, can lift the hold. It expires at {hold.expires_at:%Y-%m-%d %H:%M} UTC.",
             details={"owner": hold.owner, "expires_at": hold.expires_at.isoformat()},
             fix="Ask the owner, wait, or operate with force and a reason.",
         )

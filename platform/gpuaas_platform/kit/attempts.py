@@ -28,7 +28,7 @@ class Pace:
     most_s: float
     """The longest wait."""
     kept_s: float
-    """Failures are forgotten if this time passes without another one."""
+    """Seconds without another failed sign-in after which earlier failures no longer count."""
 
     def wait_s(self, failures: int) -> float:
         """Return the wait after so many failures."""

@@ -41,7 +41,7 @@ class GuardedClock:
         self._offset_s = wall().timestamp() - self._seen_s
         self._reported_s = 0.0
         self.jump_s = 0.0
-        """How far the wall clock is from the time that is used; 0 while it is trusted."""
+        """Seconds between the wall clock and the time that the platform uses; 0 while the wall clock is trusted."""
 
     def __call__(self) -> datetime.datetime:
         wall, elapsed_s = self._wall(), self._elapsed_s()

@@ -12,7 +12,8 @@ GROUP_MAX = 64
 
 
 class GroupCommit:
-    """The writing part of a store. A driver implements how a group runs."""
+    """Commits several write transactions together, as one group. The driver of each database implements how a group
+    runs."""
 
     def __init__(self, notify: Callable[[str], None]) -> None:
         self.on_group: db.OnGroup = lambda *_: None

@@ -19,7 +19,7 @@ def open_folder(folder: Path, database: Path | None) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if _is_open(folder):
         if any(folder.iterdir()) and not any((folder / name).exists() for name in ("keys", "gpuaas.sqlite")):
-            raise PermissionError(f"other users may read {folder}, and it holds files of something else")
+            raise PermissionError(f"other users may read {folder}, and it contains files that are not the platform's")
         _close(folder, 0o700)
     if database is not None:
         os.close(os.open(database, os.O_RDWR | os.O_CREAT, 0o600))

@@ -16,7 +16,7 @@ Reaction = Callable[[db.Tx, Fact], Awaitable[None]]
 
 
 class Reactions:
-    """Reactions by the type of the fact and, if facts of that type have kinds, by kind."""
+    """The functions that are called when something happened, by the type of the event and, if it has kinds, by kind."""
 
     def __init__(self) -> None:
         self._reactions: dict[tuple[type, str], list[Callable[..., Awaitable[None]]]] = defaultdict(list)

@@ -27,7 +27,7 @@ class Retained:
     is_old: Callable[[db.Reader, int], Awaitable[bool]]
     """Return whether any row is older than this time. Runs every second, so it must read at most one index entry."""
     forget: Callable[[db.Tx, int, int], Awaitable[None]]
-    """Delete rows older than this time; the last argument is the maximum number."""
+    """Function that deletes stored rows older than a given time, at most as many as its last argument."""
 
 
 async def sweep(database: db.Database, settings: Settings, now: datetime.datetime, table: Sequence[Retained]) -> None:

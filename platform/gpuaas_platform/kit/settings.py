@@ -17,21 +17,21 @@ class Settings:
     tls_certificate_file: Path | None = None
     """File with the operator's own TLS certificate and its chain; None: the platform's authority signs certificates."""
     tls_key_file: Path | None = None
-    """File with the private key of that certificate."""
+    """File with the private key of the certificate in `tls_certificate_file`."""
     tls_authority_file: Path | None = None
-    """File with the authority of that certificate, which clients pin."""
+    """File with the certificate authority of `tls_certificate_file`, which clients pin."""
     region: str = "local"
-    """First part of every resource name."""
+    """Name of the region of this platform; the first part of every resource name."""
     session_ttl_s: int = 12 * 3600
     """Lifetime of a user's token."""
     oidc_issuer: str = ""
     """URL of the identity provider that users can sign in through; empty: none."""
     oidc_client_id: str = ""
-    """The client id of this platform at the provider."""
+    """Client id of this platform at the identity provider."""
     oidc_client_secret_file: Path | None = None
-    """File with the client's secret; None for a public client."""
+    """File with the secret of the client at the identity provider; None for a public client."""
     oidc_redirect_url: str = ""
-    """URL to which the provider sends the browser back. It must be registered with the provider."""
+    """URL to which the identity provider sends the browser back. It must be registered with the provider."""
     service_account_token_ttl_s: int = 3600
     """Lifetime of a service account's token. It is short, because the account's key can get new tokens."""
     node_token_ttl_s: int = 3600
@@ -93,7 +93,8 @@ class Settings:
     """Networks of reverse proxies. Only they can state the address of a caller, which is used for limits, audit rows
     and SSH certificates."""
     forwarded_header: str = "x-forwarded-for"
-    """Header in which the trusted proxies state it: `x-forwarded-for` or `forwarded`. The other one is ignored."""
+    """Header in which the trusted proxies state the caller's address: `x-forwarded-for` or `forwarded`. The other one
+    is ignored."""
     metrics_open: bool = False
     """If true, anyone can read /metrics; else only this machine, and callers with `record.platform_event.read`."""
     rate_limit_per_s: float = 200.0
@@ -116,11 +117,11 @@ class Settings:
     artifact_internal_hosts: tuple[str, ...] = ()
     """Hosts with private or loopback addresses that artifacts may be fetched from; other such hosts are refused."""
     artifact_kept_s: int = 3600
-    """How long content is kept after no artifact needs it any more."""
+    """How long stored content is kept after no artifact needs it any more."""
     artifact_sweep_interval_s: float = 60.0
     """How often the stored content is searched for content that no artifact needs."""
     log_level: str = "info"
-    """debug, info, warning or error."""
+    """Lowest level of the log lines that are written: debug, info, warning or error."""
     otlp_endpoint: str = ""
     """URL of an OpenTelemetry collector that receives spans over HTTP; empty: no spans are sent."""
     event_retention_s: float = 7 * 86400

@@ -45,7 +45,7 @@ async def enrol(tx: db.Tx, call: Call, body: node.Enrol) -> node.Enrolled:
         raise errors.CredentialsInvalid("This enrolment token is not valid for this node.")
     if token["used_by"]:
         if token["used_by"] != body.public_key_pem:
-            raise errors.CredentialsInvalid("This enrolment token was used.")
+            raise errors.CredentialsInvalid("This enrolment token was used before; each works once.")
         return node.Enrolled(node_id=token["node_id"])
     _public_key(body.public_key_pem)
     known = await service.by_name(tx, body.name)
@@ -70,7 +70,7 @@ async def login(tx: db.Tx, call: Call, body: node.NodeLogin) -> node.NodeToken:
     _check_proof(key, body)
     now, outdated_at = clock.micros(call.now), (body.timestamp_s + _LOGIN_SKEW_S) * 1_000_000
     if not await store.use_proof(tx, body.node_id, body.nonce, now=now, expires_at=outdated_at):
-        raise errors.CredentialsInvalid("This proof was used.")
+        raise errors.CredentialsInvalid("This sign-in proof was used before; each works once.")
     caller = Caller("node", body.node_id)
     token = await identity.issue_token(tx, call.origin, caller, call.site.settings.node_token_ttl_s)
     return node.NodeToken(access_token=token.access_token, expires_in_s=token.expires_in_s)
@@ -125,7 +125,7 @@ def _check_proof(public_key_pem: str, body: node.NodeLogin) -> None:
     try:
         _public_key(public_key_pem).verify(base64.b64decode(body.signature), signed.encode())
     except (InvalidSignature, ValueError) as error:
-        raise errors.CredentialsInvalid("The proof was not made with this node's key.") from error
+        raise errors.CredentialsInvalid("The sign-in proof was not signed with this node's key.") from error
 
 
 def _public_key(pem: str) -> Ed25519PublicKey:

@@ -1,4 +1,4 @@
-"""Facts about nodes, to which higher domains react in the same transaction. See `kit.reactions`."""
+"""What happened to a node. Domains that depend on nodes react to it in the same transaction; see `kit.reactions`."""
 
 from dataclasses import dataclass
 

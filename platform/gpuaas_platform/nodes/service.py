@@ -18,7 +18,7 @@ from gpuaas_platform.record import service as record
 
 by_id, by_name = store.NODES.get, store.by_name
 free, smallest_free, summaries, enrolled_ids = store.free, store.smallest_free, store.summaries, store.enrolled_ids
-"""Reads of nodes that higher domains use."""
+"""Functions with which other domains read nodes."""
 SANITISE = "sanitise"
 """Topic that wakes the loop that sanitises nodes."""
 
@@ -82,7 +82,9 @@ async def admit(tx: db.Tx, call: Call, known: Node | None, enrolled: Node) -> No
             call.details["allocation_id"] = enrolled.allocation_id
         await react_to_move(tx, call, known, enrolled)
         await call.site.reactions.react(tx, NodeReinstalled(call.origin, enrolled))
-    await announce(tx, call.origin, enrolled, "the node enrolled again" if known else "the node enrolled")
+    await announce(
+        tx, call.origin, enrolled, "the node enrolled again with a new key" if known else "the node enrolled"
+    )
 
 
 async def react_to_move(tx: db.Tx, call: Call, before: Node, after: Node) -> None:

@@ -26,7 +26,9 @@ async def complete(tx: db.Tx, call: Call[OperationPath], body: runtime.CompleteO
         return operation
     request_rules.check_holder(operation, body.epoch, call.caller)
     if operation.kind == "preview" and body.preview is None and operation.status != "cancelling":
-        raise errors.ValidationFailed("A preview ends with what was seen.", details={"field": "preview"})
+        raise errors.ValidationFailed(
+            "A preview must be completed with `preview`: the work that was observed.", details={"field": "preview"}
+        )
     answered = replace(operation, result=body.result, preview=body.preview)
     ending = end_rules.ending(answered, await members.of_targets(tx, operation), undone=body.undone)
     return await end(tx, call.origin, operation, end_rules.with_late_cancel(answered, ending.status), ending)

@@ -1,4 +1,5 @@
-"""The exits of an operation. Each needs a permission and a reason, and writes an audit row and an event."""
+"""What people can do with an operation that failed or hangs: retry, cancel, undo, give up. Each such exit needs a
+permission and a reason, and writes an audit row and an event."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal

@@ -24,7 +24,8 @@ async def report(tx: db.Tx, call: Call[InstancePath], body: ReportRuntime) -> Ru
     request_rules.check_operator(instance, call.caller)
     if body.observed_revision > instance.revision:
         raise errors.ValidationFailed(
-            f"The instance is at revision {instance.revision}.", details={"field": "observed_revision"}
+            f"The report is about another revision: the instance is at revision {instance.revision}.",
+            details={"field": "observed_revision"},
         )
     busy = await store.busy_members(tx, instance.instance_id, {observed.member_id for observed in body.members})
     results = [await _observe(tx, call, instance, observed, busy) for observed in body.members]

@@ -29,5 +29,5 @@ def check_entitled_count(thing: str, limit: int, present: int, asked: int) -> No
         raise errors.NotEntitled(
             f"The entitlement allows {limit} {thing}; there would be {present + asked}.",
             details={"limit": limit, "present": present, "asked": asked},
-            fix="Ask a tenant admin to widen the entitlement.",
+            fix="Ask a tenant admin to raise the limits of the project's entitlement.",
         )

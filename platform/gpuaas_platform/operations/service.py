@@ -78,7 +78,9 @@ Forcible = TypeVar("Forcible", bound=ChangeInstance | UpgradeInstance | MemberOp
 async def check_force(call: Call, body: Forcible) -> Forcible:
     """Check the permission before the transaction, so that a denial is recorded even if the call is rolled back."""
     if body.force and not may(call, "apps.operation.force"):
-        raise await app_permissions.denial(call, "apps.operation.force", "Force needs apps.operation.force.")
+        raise await app_permissions.denial(
+            call, "apps.operation.force", "A request with force needs the permission apps.operation.force."
+        )
     if body.force and not body.reason.strip():
         raise errors.ValidationFailed("Force needs a reason.", details={"field": "reason"})
     return body
@@ -263,7 +265,7 @@ async def _operator(tx: db.Tx, project_id: str, app_slug: str, named: str) -> st
         raise errors.ValidationFailed(
             f"The service account {account.name} does not operate {app_slug}.",
             details=details,
-            fix=f"Have a tenant admin bind it: gpuaas service-account bind {account.name} --app {app_slug}",
+            fix=f"A tenant admin can allow it: gpuaas service-account bind {account.name} --app {app_slug}",
         )
     return account.service_account_id
 

@@ -39,7 +39,7 @@ def _ineffective(layer: Layer, field: str, entry: str, extent: Extent, by: Layer
 
 @dataclass(frozen=True)
 class _Sieve:
-    """What one field allows after this layer and all layers above it, prepared to check many entries."""
+    """The values of one policy field that this layer and all layers above it allow, prepared to check many entries."""
 
     layer: Layer
     allow: patterns.Entries | None

@@ -87,7 +87,7 @@ def sound(overlay: Overlay) -> Overlay:
     choices = {field: _sound_choice(field, choice_of(overlay, field)) for field in contract.SUBJECTS.values()}
     for name in contract.LIMITS:
         if (number_of(overlay, name) or 0) < 0:
-            raise errors.ValidationFailed("A limit is 0 or more.", details={"field": name})
+            raise errors.ValidationFailed("A limit of a policy must be 0 or more.", details={"field": name})
     if len(overlay.reason) > contract.REASON_LENGTH_MAX:
         raise errors.ValidationFailed(
             f"A reason has at most {contract.REASON_LENGTH_MAX} characters.", details={"field": "reason"}

@@ -203,7 +203,7 @@ class Walk:
         if row.position < expected:
             return Finding("inserted", row.position, f"there is more than one row at position {row.position}")
         if row.position > expected:
-            return Finding("deleted", expected, f"rows {expected} to {row.position - 1} are not there")
+            return Finding("deleted", expected, f"rows {expected} to {row.position - 1} are missing")
         if row.previous_hash == self.hash:
             return self._explain_content(row, following)
         return self._explain_link(row, following)
@@ -211,7 +211,9 @@ class Walk:
     def _explain_content(self, row: Row, following: Sequence[Row]) -> Finding:
         if row.hash != digest(self.chain, row.position, self.hash, row.document):
             if following and self._written_at(following[0]) == row.position:
-                return Finding("inserted", row.position, "a row was put in; the one after it was written here")
+                return Finding(
+                    "inserted", row.position, "a row was inserted; the row after it was originally at this position"
+                )
             return Finding("edited", row.position, "the row's content does not match its hash")
         if row.cursor <= self._cursor:
             at = self.position if row.cursor > self._cursor_before else row.position
@@ -222,12 +224,14 @@ class Walk:
         """Return the finding for a row whose `previous_hash` is not the hash of the row before it."""
         position = row.position
         if row.hash == digest(self.chain, position, self.hash, row.document):
-            return Finding("edited", position, "the row's previous_hash is not the one it was written with")
+            return Finding("edited", position, "the row's previous_hash was changed after it was written")
         written = self._written_at(row)
         if written is None:
             return Finding("edited", position, "the row's content does not match its hash")
         if written < position:
-            return Finding("inserted", written, f"a row was put in; the row at {position} was written at {written}")
+            return Finding(
+                "inserted", written, f"a row was inserted; the row at {position} was originally at {written}"
+            )
         if written > position:
             gone = following and self._written_at(following[0]) == following[0].position + written - position
             kind: Kind = "deleted" if gone else "reordered"
@@ -246,7 +250,7 @@ class Walk:
 
 
 def _as_rows(rows: Sequence[Columns]) -> list[Row]:
-    """Return named rows. A position that is not a number becomes 0."""
+    """Return the audit rows with named columns. A position that is not a number becomes 0."""
     named = [Row(*row) for row in rows]
     return [row if type(row.position) is int else row._replace(position=0) for row in named]
 

@@ -14,7 +14,7 @@ from gpuaas_platform.record import store, trail
 class Recorded:
     events: list[Event]
     audit: list[AuditRow] | None
-    """None if audit rows were not requested."""
+    """Audit rows with the correlation id; None if they were not requested."""
     truncated: list[str]
 
 

@@ -79,6 +79,12 @@ async def check(reader: db.Reader, scope: str, position: int, newest: int) -> No
     if lost_to:
         raise errors.CursorExpired("The events before this cursor were lost: a backup was restored.", details=details)
     if rules.is_forgotten(position, forgotten_to):
-        raise errors.CursorExpired(f"Events up to {forgotten_to} are no longer kept.", details=details)
+        raise errors.CursorExpired(
+            f"Events up to cursor {forgotten_to} were deleted, because they are older than the retention time.",
+            details=details,
+        )
     if position > newest and position > await store.newest_cursor_anywhere(reader):
-        raise errors.CursorExpired(f"There is no cursor {position} yet: it comes from another record.", details=details)
+        raise errors.CursorExpired(
+            f"There is no event with cursor {position} yet: the cursor comes from another record of events.",
+            details=details,
+        )

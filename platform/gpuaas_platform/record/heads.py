@@ -31,7 +31,8 @@ _FIX = "Make the folder of the heads writable, with free space. The heads are th
 
 
 class Signer:
-    """Signs heads. It stores the last cursor that it has read, so that each sweep reads only newer rows."""
+    """Signs the heads of the audit chains. It stores the last cursor that it has read, so that each sweep reads only
+    newer rows."""
 
     def __init__(self, reader: db.Reader, folder: Path, key: Ed25519PrivateKey, now: clock.Clock) -> None:
         self._reader, self._folder, self._key, self._now = reader, folder, key, now
@@ -93,7 +94,8 @@ def names(folder: Path) -> list[str]:
 
 
 def lines(folder: Path, name: str) -> list[bytes]:
-    """Return the complete lines. A line that a power failure left incomplete does not count as a head."""
+    """Return the complete lines of a heads file. A line that a power failure left incomplete does not count as a
+    head."""
     path = path_of(folder, name)
     return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
 

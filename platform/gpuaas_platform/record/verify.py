@@ -73,7 +73,7 @@ async def _verify_one(source: "Source", evidence: Evidence, name: str, progress:
     walk.end()
     findings += [walk.finding] if walk.finding else []
     if not sound and not findings and await _is_due(source, evidence, name):
-        message = "no signed head vouches for these rows; a running server signs one every minute"
+        message = "no signed head covers these rows yet; a running server signs a new head every minute"
         findings.append(chain.Finding("head missing", 1, message))
     ordered = tuple(sorted(findings, key=lambda finding: finding.position))
     return Verdict(name, walk.count, walk.position, walk.vouched, ordered)

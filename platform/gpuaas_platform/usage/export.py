@@ -41,7 +41,7 @@ class Export:
         try:
             records = await store.records_after(self._reader, self._project_id, self._query, self._after, _PAGE)
         except db.Unavailable as error:
-            raise CutOff("the store does not answer") from error
+            raise CutOff("the database does not answer") from error
         self._is_over = len(records) < _PAGE
         self._after = store.position_of(records[-1]) if records else self._after
         return lines([[_text(getattr(record, name)) for name in COLUMNS] for record in records])

@@ -41,7 +41,7 @@ def check(records: Sequence[ReportedUsage], member_ids: Collection[str], now: da
     for position, record in enumerate(records):
         at = f"records[{position}]"
         if record.ended_at < record.started_at:
-            raise _refused(f"{at}.ended_at", "is before started_at")
+            raise _refused(f"{at}.ended_at", "is before `started_at`")
         if record.started_at < _EARLIEST:
             raise _refused(f"{at}.started_at", f"is before {_EARLIEST:%Y}")
         if record.ended_at > now + _AHEAD_MAX:

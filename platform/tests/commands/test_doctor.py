@@ -78,7 +78,7 @@ def test_a_running_server_is_found_sound_and_its_port_its_own(tmp_path: Path) ->
     with ServerProcess(data) as server:
         report = _doctor(data, "--listen", f"127.0.0.1:{server.port}")
     assert {name: check["state"] for name, check in report.items() if check["state"] == "fail"} == {}
-    assert report["store"]["reason"] == "it opens, and every migration is applied"
+    assert report["store"]["reason"] == "the database opens, and every migration is applied"
     assert report["ports"]["reason"] == f"a server of the platform answers at {server.url}"
 
 

@@ -273,7 +273,7 @@ class TestFirstStartThatVaultRefuses:
         body = {"name": "fleet", "private_key": ssh_private_key()}
         answer = await world.send(credentials.CREDENTIAL_CREATE, body)
         assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
-        assert answer.json()["detail"] == "Custody refuses this server."
+        assert answer.json()["detail"] == "The store of secrets (custody) refuses this server."
         assert await _noted(world) == 0
 
 
@@ -313,7 +313,7 @@ async def test_values_that_vault_does_not_delete_are_reported_and_deleted_later(
     made = await world.call(credentials.CREDENTIAL_CREATE, {"name": "fleet", "private_key": ssh_private_key()})
     await world.call(credentials.CREDENTIAL_REVOKE, {"reason": "over"}, credential_id=made.credential_id)
     kept, vault.token = set(vault.kept), "s.another"
-    with pytest.raises(loop.Later, match="stay in custody: Vault refuses"):
+    with pytest.raises(loop.Later, match="could not be deleted from the secret store yet: Vault refuses"):
         await secrets_reconcile.sweep(world.site)
     assert set(vault.kept) == kept
     _replace(token_file, vault.token)

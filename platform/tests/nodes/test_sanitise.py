@@ -77,9 +77,9 @@ async def test_the_provisioner_and_a_new_enrolment_make_a_node_clean(world: Worl
     recorded = (await world.call(events.PLATFORM_EVENT_LIST, query={"limit": 500})).items
     changes = [event.payload for event in recorded if event.type == "capacity.node.changed"]
     assert [(change["tenancy"], change["reason"]) for change in changes[1:]] == [
-        ("sanitising", "sanitising: its last allocation was released"),
+        ("sanitising", "sanitising: the node's last allocation was released"),
         ("sanitising", "the provisioner has reinstalled it"),
-        ("sanitising", "the node enrolled again"),
+        ("sanitising", "the node enrolled again with a new key"),
         ("clean", f"sanitised by {clean.sanitised_by}"),
     ]
 
@@ -141,7 +141,7 @@ async def test_a_failure_of_the_provisioner_quarantines_the_node(world: World, s
     assert failed.tenancy_reason == "the provisioner failed: the power controller does not answer"
     with pytest.raises(errors.NoCapacity, match="1 quarantined"):
         await allocate(world, world.project_id)
-    with pytest.raises(errors.CredentialsInvalid, match="ended attempt"):
+    with pytest.raises(errors.CredentialsInvalid, match="attempt to sanitise the node that has ended"):
         await enrol(world, hook)
 
 

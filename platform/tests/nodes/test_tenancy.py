@@ -24,7 +24,7 @@ async def test_a_released_node_is_for_its_project_only(world: World) -> None:
     with pytest.raises(errors.NoCapacity, match="not sanitised since another project used them") as refused:
         await allocate(world, rival)
     assert refused.value.details["reasons"] == {"used": 1}
-    assert refused.value.details["why_not"] == {"n1": "it was not sanitised since a project used it"}
+    assert refused.value.details["why_not"] == {"n1": "the node was not sanitised since another project used it"}
     assert (await allocate(world, world.project_id)).node_name == "n1"
 
 

@@ -46,7 +46,7 @@ async def test_an_instance_operation_needs_a_time_that_makes_sense(world: World)
     for verb in ("stop", "restart"):
         with pytest.raises(errors.Conflict, match="is stopped"):
             await cluster.change(verb)
-    with pytest.raises(errors.Conflict, match="members change only while it runs"):
+    with pytest.raises(errors.Conflict, match="can be changed only while it runs"):
         await cluster.operate("drain", (await cluster.hands())[0])
 
 

@@ -19,7 +19,8 @@ class TranscriptLine(msgspec.Struct, frozen=True):
     output_sha256: str
     """Digest of standard output followed by standard error."""
     exit_status: int | None = None
-    """None if it is unknown, because the machine became unreachable or the command was stopped."""
+    """Exit status of the command; None if unknown, because the machine became unreachable or the command was
+    stopped."""
     error: str = ""
 
 

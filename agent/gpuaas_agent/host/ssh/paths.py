@@ -17,7 +17,7 @@ KEYS_PROGRAM = TRUST / "keys-of"
 """The program that sshd runs to get a user's keys."""
 REVOKED_SERIALS = TRUST / "revoked_serials"
 REVOKED_KEYS = TRUST / "revoked_keys"
-"""The revoked serials in the format that sshd reads."""
+"""File with the serial numbers of revoked certificates, in the format that sshd reads."""
 SESSIONS = Path("/run/gpuaas/ssh-sessions")
 """One file per sshd process, with the certificate or key that opened its session, and when the process started."""
 

@@ -22,7 +22,8 @@ from gpuaas_platform.record import service as record
 log = structlog.get_logger()
 
 TOPIC = "ssh-authority"
-"""Wakes the loop that creates the authority once custody is open: after an unseal, or when Vault responds again."""
+"""Topic that wakes the loop that creates the SSH authority once secrets can be stored: after an unseal, or when Vault
+responds again."""
 
 
 async def ensure(site: Site) -> None:
@@ -32,7 +33,11 @@ async def ensure(site: Site) -> None:
     if left is None:
         return
     if keys.openssh_public(left) != present.public_key:  # keep the file: it may be the only copy of its key
-        log.warning("ssh_authority.file_differs", file=str(path), fix="move the file away or delete it")
+        log.warning(
+            "ssh_authority.file_differs",
+            file=str(path),
+            fix="the file has another key than the SSH authority: move it away or delete it",
+        )
         return
     path.unlink(missing_ok=True)
     log.info("ssh_authority.file_removed", file=str(path))
@@ -61,7 +66,10 @@ async def signing_key(site: Site) -> Ed25519PrivateKey:
     present = await ssh_trust.authority(site.database.reader)
     if present is None:
         await values.check(site)
-        raise errors.Unavailable("The SSH authority has not been made yet.", fix="Ask again when custody answers.")
+        raise errors.Unavailable(
+            "The SSH authority has not been made yet.",
+            fix="Repeat the request when the store of secrets (custody) answers again.",
+        )
     try:
         value = await values.read(site, present.secret_id, custody.SecretMissing)
     except custody.SecretMissing as error:

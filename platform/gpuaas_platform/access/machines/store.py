@@ -17,7 +17,7 @@ class Sent(NamedTuple):
 
     node_id: str
     task_id: str
-    """Empty if the serials must be sent again."""
+    """Task that sent the serial numbers of revoked certificates to the node; empty if they must be sent again."""
     retry_at: int = 0
     """When to send the serials again, in microseconds; 0 until the task has failed."""
 

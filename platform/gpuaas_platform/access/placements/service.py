@@ -103,7 +103,9 @@ async def fetch_ended(tx: db.Tx, ended: TaskEnded) -> None:
 async def release_started(tx: db.Tx, started: ReleaseStarted) -> None:
     """End queued placements and withdraw their tasks: a fetch must not run after the machine was cleaned."""
     allocation, origin = started.allocation, started.origin
-    error = TaskError(code="allocation_released", message="The machine is being released.")
+    error = TaskError(
+        code="allocation_released", message="The artifact was not placed, because the machine is being released."
+    )
     where = "state = 'queued' AND allocation_id = $1"
     for placement in await store.PLACEMENTS.find(tx, where, allocation.allocation_id):
         await _save(tx, origin, rules.failed(placement, error, origin.now))

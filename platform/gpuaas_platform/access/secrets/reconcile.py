@@ -27,12 +27,12 @@ async def sweep(site: Site) -> None:
             try:
                 await site.custody.delete(secret_id)
             except custody.CustodyError as error:
-                raise loop.Later(f"values that are due stay in custody: {error}") from error
+                raise loop.Later(f"expired secrets could not be deleted from the secret store yet: {error}") from error
             await site.database.write(functools.partial(_note_destroyed, site, secret_id))
 
 
 async def end_secrets_of_deleted(site: Site) -> None:
-    """Revoke the secrets that deleted instances still have. Woken by each deletion."""
+    """Revoke the secrets that deleted instances still have. Runs after each deletion."""
     reader = site.database.reader
     instance_ids = await store.instances_with_issued(reader)
     for first in range(0, len(instance_ids), _INSTANCES_PER_STATEMENT):

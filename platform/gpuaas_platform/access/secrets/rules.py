@@ -29,7 +29,7 @@ def check_same_value(secret: RuntimeSecret, asked: IssueSecret, fingerprint: str
         raise errors.Conflict(
             f"{asked.purpose} {asked.name} is issued with another value, good until {until}.",
             details={"secret_id": secret.secret_id},
-            fix="Revoke it first, or leave the value out to get the one there is.",
+            fix="Revoke the secret first, or send no value to get the existing one.",
         )
 
 

@@ -72,7 +72,7 @@ def read_public_key(text: str, comment: str) -> PublicKey:
         raise errors.ValidationFailed(
             "public_key is one line: the type, the key, and a comment if you like.",
             details=_FIELD,
-            fix="Send what is in a .pub file: cat ~/.ssh/id_ed25519.pub",
+            fix="Send the content of a .pub file: cat ~/.ssh/id_ed25519.pub",
         )
     _check_strength(f"{words[0]} {words[1]}")
     label = (comment or " ".join(words[2:])).strip()[:100]

@@ -36,7 +36,7 @@ class Look(NamedTuple):
     key_set: KeySet
     check_at: int
     allocation_status: str
-    """Empty if the allocation no longer exists."""
+    """Status of the allocation; empty if it no longer exists."""
 
 
 async def set_people(tx: db.Tx, allocation_id: str, user_ids: Iterable[str]) -> None:

@@ -68,11 +68,11 @@ def store(facts: Facts) -> Answer:
     if facts.store.is_newer:
         return "fail", facts.store.error, "Run the newer release of gpuaas-platform"
     if facts.store.error:
-        return "fail", f"it cannot be opened: {facts.store.error}", "Check --data and --database"
+        return "fail", f"the database cannot be opened: {facts.store.error}", "Check --data and --database"
     if facts.store.missing:
         numbers = ", ".join(map(str, facts.store.missing))
         return "warn", f"the next start applies migration {numbers}", "Make a backup, then start the server"
-    return "ok", "it opens, and every migration is applied"
+    return "ok", "the database opens, and every migration is applied"
 
 
 def signing_keys(facts: Facts) -> Answer:

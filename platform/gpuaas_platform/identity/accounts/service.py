@@ -156,7 +156,7 @@ async def _key(tx: db.Tx, call: Call[ServiceAccountKeyPath]) -> ServiceAccountKe
     account = await get(tx, call)
     key = await token_store.key(tx, account.service_account_id, call.path.key_id, call.now)
     if key is None:
-        raise errors.NotFound("The service account has no such key.")
+        raise errors.NotFound("The service account has no key with this id.")
     return key
 
 

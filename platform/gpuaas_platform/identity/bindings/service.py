@@ -56,7 +56,8 @@ async def delete(
     role, user_id = binding.role, binding.user_id
     if role in rules.ALWAYS_HELD and not await store.others_holding(tx, role, scope, apart_from=user_id):
         raise errors.Conflict(
-            f"This is the last {role} here.", fix=f"Give another user the role first: gpuaas binding grant USER {role}"
+            f"This is the last {role} here; without one, no one could give roles any more.",
+            fix=f"Give another user the role first: gpuaas binding grant USER {role}",
         )
     await store.unbind(tx, binding_id)
     if role == BREAK_GLASS:
@@ -69,7 +70,7 @@ async def take_break_glass(tx: db.Tx, call: Call, body: BreakGlass) -> RoleBindi
     """Give the caller break-glass access. Two audit rows: on the platform's chain and, for the tenant, on the org's."""
     project = await orgs.find_project(tx, call, body.project_id)
     if project is None:
-        raise errors.NotFound("There is no such project.")
+        raise errors.NotFound("There is no project with this id or name.")
     if len(body.reason.strip()) < REASON_LENGTH_MIN:
         raise errors.ValidationFailed(
             f"A reason has at least {REASON_LENGTH_MIN} characters.", details={"field": "reason"}
@@ -111,12 +112,12 @@ async def _announce_end(tx: db.Tx, call: Call, project: Project, binding: RoleBi
 async def _at(reader: db.Reader, call: Call, scope: str, binding_id: str) -> RoleBinding:
     binding = await store.binding(reader, binding_id, call.now)
     if binding is None or binding.scope != scope:
-        raise errors.NotFound("There is no such binding here.")
+        raise errors.NotFound("There is no role binding with this id here.")
     return binding
 
 
 async def _break_glass(reader: db.Reader, call: Call, binding_id: str) -> RoleBinding:
     binding = await store.binding(reader, binding_id, call.now)
     if binding is None or binding.role != BREAK_GLASS:
-        raise errors.NotFound("There is no such temporary access; it may have ended already.")
+        raise errors.NotFound("There is no temporary access with this id; it may have ended already.")
     return binding

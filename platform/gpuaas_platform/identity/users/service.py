@@ -1,4 +1,5 @@
-"""Create, disable and enable users, and set passwords. The `prepare` functions hash before the transaction."""
+"""Create, disable and enable users, and set passwords. The `prepare` functions hash the password before the transaction
+begins, because hashing is slow."""
 
 import functools
 from dataclasses import dataclass
@@ -75,7 +76,7 @@ async def disable(tx: db.Tx, call: Call[UserPath], _: NoBody) -> User:
     role = ("platform_admin", "platform")
     if await store.holds(tx, user_id, *role) and not await store.others_holding(tx, *role, apart_from=user_id):
         raise errors.Conflict(
-            "This is the last platform admin who can sign in.",
+            "This is the last platform admin who can sign in, so this person cannot be disabled.",
             fix="Give another user the role first: gpuaas binding grant USER platform_admin --platform",
         )
     await store.set_user_state(tx, user_id, "disabled")
@@ -105,7 +106,10 @@ async def prepare_own_password(call: Call, body: ChangePassword) -> Prepared:
     able to take over the account, so the current password is needed; guesses count as failed sign-ins."""
     row = await store.user(call.site.database.reader, call.caller.actor_id)
     if row is None or not row["password_hash"]:
-        raise errors.Conflict("You sign in without a password.", fix="A platform admin can set one for you.")
+        raise errors.Conflict(
+            "You sign in without a password, so there is none to change.",
+            fix="A platform admin can set a password for you.",
+        )
     keys = await service.attempt_keys(call, call.caller.actor_id, row["name"])
     present = body.present_password
     if not await passwords.matches(call.site.attempts, keys, call.now, row["password_hash"], present):

@@ -24,7 +24,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     """The request to reinstall one machine."""
 
     attempt_id: str
-    """The same in every repeat of an order. A provisioner starts an attempt once."""
+    """Id of the attempt, the same in every repeat of an order, so that a provisioner starts an attempt once."""
     node_id: str
     node_name: str
     address: str

@@ -9,11 +9,11 @@ from gpuaas_contract.lifecycles import NodeTenancy
 
 from gpuaas_platform.nodes.sanitise.port import Progress
 
-RELEASED = "its last allocation was released"
+RELEASED = "the node's last allocation was released"
 
 
 def assigned(node: Node, allocation_id: str, project_id: str) -> Node:
-    """Return the node as used by the project. From now on its people may be root on the machine."""
+    """Return the node, marked as used by the project, whose members may now have become root on the machine."""
     used = _moved(node, "used", "")
     return msgspec.structs.replace(used, allocation_id=allocation_id, used_by_project_id=project_id)
 
@@ -50,7 +50,9 @@ def check_enrolment(known: Node | None, attempt_id: str, *, has_new_key: bool) -
     attempt = known.sanitising if known else None
     if attempt_id != (attempt.attempt_id if attempt else ""):
         message = "The node is being sanitised: only a token of its provisioner admits it."
-        raise errors.CredentialsInvalid(message if attempt else "This enrolment token belongs to an ended attempt.")
+        raise errors.CredentialsInvalid(
+            message if attempt else "This enrolment token belongs to an attempt to sanitise the node that has ended."
+        )
     if attempt and not has_new_key:
         raise errors.CredentialsInvalid("The machine has the key that it had before, so it was not reinstalled.")
 
@@ -87,7 +89,7 @@ def news(node: Node) -> str:
 
 
 def declared(node: Node, user_id: str, reason: str, now: datetime.datetime) -> Node:
-    """Return the node as clean by the word of an operator.
+    """Return the node, marked as clean because an operator declared it clean.
 
     The agent must have a new key, because the last tenant may have a copy of the old one."""
     _check_free(node)

@@ -148,7 +148,7 @@ async def withdraw(tx: db.Tx, node_id: str, subject_id: str) -> None:
 
 
 async def is_due(reader: db.Reader, now: datetime.datetime) -> bool:
-    """Return whether `sweep` has something to write."""
+    """Return whether a node task has expired, so that `sweep` has something to write."""
     return await store.is_any_expired(reader, clock.micros(now))
 
 

@@ -83,7 +83,8 @@ async def _with_digest(lease: Lease, name: str, digest: str) -> Artifact:
             if artifact.digest == digest:
                 return artifact
     raise Permanent(
-        f"This project has no artifact {name} with the digest {digest}.", fix="Publish, verify and promote it first."
+        f"This project has no artifact {name} with the digest {digest}.",
+        fix="Publish, verify and promote the artifact first.",
     )
 
 

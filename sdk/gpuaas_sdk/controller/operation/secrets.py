@@ -42,7 +42,10 @@ async def credential(lease: Lease, credential_id: str) -> tuple[Credential, str]
         raise
     except SecretAlreadyDelivered as error:
         # The response with the key was lost. The retry requests a new delivery.
-        raise Temporary(f"The response with credential {credential_id} was lost", after_s=0) from error
+        raise Temporary(
+            f"The response that contained credential {credential_id} was lost; the step requests the credential again",
+            after_s=0,
+        ) from error
     except ApiError as error:
         raise rules.refused(f"Credential {credential_id} cannot be read", error) from error
     return sealed.credential, recipient.open(sealed)

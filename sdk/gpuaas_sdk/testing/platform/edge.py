@@ -30,7 +30,7 @@ from starlette.routing import Route
 
 
 class Changes:
-    """Wakes every waiter when something has changed."""
+    """Wakes every waiting request when the state of the fake platform has changed."""
 
     def __init__(self) -> None:
         self._changed = asyncio.Event()
@@ -57,7 +57,7 @@ class Account:
 
 
 class Edge:
-    """Lets one service account use one project, and records its calls."""
+    """The fake platform's API: one service account can use one project, and its calls are recorded for the test."""
 
     def __init__(self, project_id: str, account: Account, client_secret: str) -> None:
         self.calls: list[tuple[str, Any]] = []

@@ -52,7 +52,8 @@ class Observations:
         request.check_operator(instance, self._account)
         if report.observed_revision > instance.revision:
             raise ValidationFailed(
-                f"The instance is at revision {instance.revision}.", details={"field": "observed_revision"}
+                f"The report is about another revision: the instance is at revision {instance.revision}.",
+                details={"field": "observed_revision"},
             )
         results = [self._observe(instance, observed) for observed in report.members]
         updated = self._records.update_status(instance, observation.conditions(report, self._records.clock()))

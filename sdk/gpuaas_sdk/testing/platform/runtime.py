@@ -114,7 +114,9 @@ class Runtime:
             return operation
         operation = self.claimed(operation_id, body.epoch)
         if operation.kind == "preview" and body.preview is None and operation.status != "cancelling":
-            raise ValidationFailed("A preview ends with what was seen.", details={"field": "preview"})
+            raise ValidationFailed(
+                "A preview must be completed with `preview`: the work that was observed.", details={"field": "preview"}
+            )
         answered = replace(operation, result=body.result, preview=body.preview)
         ending = end.ending(answered, self._records.members, undone=body.undone)
         return self._end(end.with_late_cancel(answered, ending.status), ending)

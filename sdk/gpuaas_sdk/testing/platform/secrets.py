@@ -34,7 +34,7 @@ class Secrets:
         self._deliveries: dict[str, _Delivery] = {}
 
     def issue(self, operation_id: str, request: IssueSecret) -> IssuedSecret:
-        """Return a new delivery of the secret; the first request for a name creates it."""
+        """Return a new delivery of the secret. The first request with a name creates the secret."""
         operation = self._runtime.claimed(operation_id, request.epoch)
         if request.purpose not in self._purposes:
             raise PurposeUndeclared(f"{operation.app_slug} declares no secret purpose {request.purpose}.")
