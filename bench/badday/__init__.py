@@ -11,7 +11,9 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from bench.badday import crashes, shortages, times
 from bench.badday.parts import postgres_server
@@ -61,8 +63,11 @@ def _run(name: str, store: str, size: Size) -> bool:
 
 @contextlib.contextmanager
 def place(store: str, size: Size) -> Iterator[Place]:
-    """A new folder and an empty store; for PostgreSQL with a server of its own."""
-    folder = postgres_server.new_folder()
+    """A new folder and an empty store; for PostgreSQL with a server of its own.
+
+    The folder is on a disk, not in memory: a commit then takes long enough that kills happen during one."""
+    folder = Path(tempfile.mkdtemp(prefix="gpuaas-badday-"))
+    folder.chmod(0o755)
     try:
         if store == "sqlite":
             yield Place(folder, size)

@@ -105,7 +105,9 @@ class Watcher:
 async def balanced(ports: list[int]) -> AsyncIterator[str]:
     """Yield the URL of a balancer that passes each connection to the next server that accepts it."""
 
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    connections: set[asyncio.Task[None]] = set()
+
+    async def passed_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         ports.append(ports.pop(0))
         for port in tuple(ports):
             with contextlib.suppress(OSError):
@@ -114,17 +116,23 @@ async def balanced(ports: list[int]) -> AsyncIterator[str]:
                 return
         writer.transport.abort()
 
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.add(asyncio.create_task(passed_on(reader, writer)))
+
     port = free_port()
-    balancer = await asyncio.start_server(accept, "127.0.0.1", port)
-    try:
+    async with await asyncio.start_server(accept, "127.0.0.1", port):
         yield f"http://127.0.0.1:{port}"
-    finally:
-        balancer.close()
+        for connection in connections:
+            connection.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
+    try:
         while content := await reader.read(65536):
             writer.write(content)
             await writer.drain()
-    writer.transport.abort()
+    except OSError:
+        return
+    finally:
+        writer.transport.abort()

@@ -54,7 +54,7 @@ class Leases:
         operation = await self._cloud.call(operations.OPERATION_GET, operation_id=self._operation_id)
         if operation.status != "running":
             load.result.early += 1
-            load.result.wrong.append(f"the operation is {operation.status}: {operation.status_reason}")
+            load.result.wrong.append(f"the operation is {operation.status}")
         if not self._claims:
             load.result.wrong.append("no controller got the lease")
 

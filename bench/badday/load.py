@@ -23,7 +23,7 @@ OPTIONS = ("--rate-limit-per-s", "0")  # one caller sends all requests
 ANSWER_S_MAX = 10.0
 WAIT_S_MAX = 120.0
 REPEATED_AT_END = 50
-_PAUSE_S = 0.05
+_POLL_S, _PAUSE_S = 0.05, 0.2
 _DIGEST = f"sha256:{hashlib.sha256(b'').hexdigest()}"
 _CONTENT = {"digest": _DIGEST, "size_bytes": 1, "media_type": "text/plain", "source": {"kind": "local"}}
 Kind = tuple[Endpoint[Any, Any], dict[str, Any]]
@@ -173,4 +173,4 @@ async def until(condition: Callable[[], bool | Awaitable[bool]], awaited: str) -
             return
         if time.monotonic() > deadline_s:
             raise TimeoutError(f"{awaited}: not within {WAIT_S_MAX:.0f} s")
-        await asyncio.sleep(_PAUSE_S)
+        await asyncio.sleep(_POLL_S)

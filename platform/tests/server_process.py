@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import httpx
 import msgspec
@@ -55,7 +55,7 @@ class ServerProcess:
         self.url = f"http://127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> "ServerProcess":
+    def __enter__(self) -> Self:
         self.start()
         return self
 
