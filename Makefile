@@ -7,12 +7,16 @@ AS_OWNER := $(if $(OWNER),sudo -n -H -u $(OWNER))
 BIN := $(strip $(AS_OWNER) .venv/bin)
 ROOT_CACHES := PYTHONPYCACHEPREFIX=~root/.cache/gpuaas/bytecode HYPOTHESIS_STORAGE_DIRECTORY=~root/.cache/gpuaas/hypothesis
 PYTHON := $(if $(OWNER),$(ROOT_CACHES)) .venv/bin/python
+# What an installation needs: the parts without the lab. Its packages are locked in runtime.lock, without development tools.
+INSTALLED := $(filter-out lab,$(PARTS))
+INSTALLED_NAMES := gpuaas-contract gpuaas-sdk gpuaas-platform
+COMPILE := $(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 -q
 PACKAGES := $(foreach part,$(PARTS),$(wildcard $(part)/gpuaas_*))
 TEST_FOLDERS := $(PARTS:%=%/tests) tests/e2e tests/boundary tests/walk tests/attack bench docs/how-to
 PYTHON_TOOLS := $(shell grep -lE '^.!.*python3' tools/*)
 PYTHON_FOLDERS := conftest.py $(PYTHON_TOOLS) contract sdk platform agent apps cli lab tests bench docs/how-to
 
-.PHONY: help up down test check words mutants bench contract lock clean
+.PHONY: help up down test check words mutants bench contract lock wheels bundle clean
 
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -64,8 +68,16 @@ contract: .venv/.ready ## renew the golden OpenAPI and AsyncAPI documents after 
 	@$(BIN)/python -m gpuaas_cli.reference --write docs/reference/cli.md
 	@$(BIN)/python -m gpuaas_platform.commands.schema --write
 
-lock: .venv/.ready ## resolve requirements.in again into requirements.lock
-	@$(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 -q requirements.in -o requirements.lock
+lock: .venv/.ready ## resolve requirements.in again into requirements.lock, and from it what an installation needs: runtime.lock
+	@$(COMPILE) requirements.in -o requirements.lock
+	@$(COMPILE) --no-annotate -c requirements.lock --extra otlp --extra vault $(INSTALLED_NAMES:%=--no-emit-package %) $(INSTALLED:%=%/pyproject.toml) -o runtime.lock
+	@$(COMPILE) tools/bootstrap.in -o tools/bootstrap.lock
+
+wheels: .venv/.ready ## build the wheel of each part into dist/, the same bytes every time
+	@$(AS_OWNER) tools/wheels $(PARTS)
+
+bundle: wheels ## an archive in dist/ that installs without a network (ARGS="3.12 aarch64" for another Python or processor)
+	@$(AS_OWNER) tools/bundle $(ARGS)
 
 clean: ## remove the environment and caches
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

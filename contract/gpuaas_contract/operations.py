@@ -161,9 +161,9 @@ class Preview(Wire):
     """GPU hours of the work that would be lost, as the app counts them."""
     done_by: Timestamp | None = None
     """When the operation could be done without interrupting work."""
-    irreversible: Annotated[list[LongText], msgspec.Meta(max_length=1000)] = []
+    irreversible: Annotated[list[LongText], msgspec.Meta(max_length=100)] = []
     """What cannot be undone afterwards."""
-    notes: Annotated[list[LongText], msgspec.Meta(max_length=1000)] = []
+    notes: Annotated[list[LongText], msgspec.Meta(max_length=100)] = []
     """Other notes for people."""
 
 

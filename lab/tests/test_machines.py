@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpuaas_lab.enrolment import UNIT_PATH
 from gpuaas_lab.snapshot import host_snapshot
 from gpuaas_sdk.testing import free_port
 from lab_tool import LabTool
@@ -303,7 +304,7 @@ def test_a_machine_that_the_provisioner_reinstalled_has_an_empty_disk_and_the_ne
     provisioner: Callable[..., tuple[int, Any]],
 ) -> None:
     key, address = on("gpu-2", "cat", "/etc/ssh/ssh_host_ed25519_key.pub"), lab("address", "gpu-2")
-    on("gpu-2", "sh", "-c", "echo implant > /usr/local/sbin/implant && systemctl mask gpuaas-agent")
+    on("gpu-2", "sh", "-c", f"echo implant > /usr/local/sbin/implant && ln -sf /dev/null {UNIT_PATH}")
     on("gpu-1", "sh", "-c", "echo kept > /var/lib/kept")
     order = {"attempt_id": "a1", "node_name": "gpu-2", "enrolment": {"token": "enrol_1", "ca_sha256": "00"}}
     assert provisioner("/", order) == (202, {"state": "pending"})

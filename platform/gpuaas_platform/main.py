@@ -1,4 +1,4 @@
-"""The command `gpuaas-platform`: run the server, create or recover the admin, verify the audit trail, manage keys,
+"""The command `gpuaas-platform`: run or install the server, recover the admin, verify the audit trail, manage keys,
 back up and restore."""
 
 import argparse
@@ -9,7 +9,7 @@ import ipaddress
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import uvloop
@@ -20,6 +20,7 @@ from gpuaas_platform.commands import audit as audit_command
 from gpuaas_platform.commands import backup as backup_command
 from gpuaas_platform.commands import custody as custody_command
 from gpuaas_platform.commands import doctor as doctor_command
+from gpuaas_platform.commands import install as install_command
 from gpuaas_platform.custody import key_files
 from gpuaas_platform.identity import service as identity
 from gpuaas_platform.identity.users import first_password
@@ -74,28 +75,37 @@ def main() -> None:
         sys.exit(_run(options))
     except server.CannotStart as error:
         sys.stderr.write(f"gpuaas-platform: {error}\n  {error.fix}\n")
-        sys.exit(2)
+        sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.command in ("install", "uninstall"):
+        return install_command.run(options, _listens_of)
     settings = _settings(options)
     commands = {"audit": audit_command.run, "custody": custody_command.run, "unseal": custody_command.unseal}
     commands |= backup_command.COMMANDS
     if options.command == "doctor":
-        listens = tuple(_listen(address) for address in options.listen or ["127.0.0.1:7070"])
-        return doctor_command.run(settings, listens, options.output)
+        return doctor_command.run(settings, _listens(options), options.output)
     if options.command in commands:
         return commands[options.command](settings, options)
     if options.command == "admin":
         asyncio.run(_reset_admin(settings, options.name))
         return 0
     logs.configure(options.log_level)
-    listens = tuple(_listen(address) for address in options.listen or ["127.0.0.1:7070"])
+    listens = _listens(options)
     sockets = [server.bind(listen) for listen in listens]
     uvloop.run(server.serve(settings, listens, sockets, functools.partial(_make_first_admin, listens[0])))
     return 0
+
+
+def _listens_of(arguments: Sequence[str]) -> Sequence[server.Listen]:
+    return _listens(_parser().parse_args(["server", *arguments]))
+
+
+def _listens(options: argparse.Namespace) -> Sequence[server.Listen]:
+    return tuple(_listen(address) for address in options.listen or ["127.0.0.1:7070"])
 
 
 def _settings(options: argparse.Namespace) -> Settings:
@@ -149,6 +159,7 @@ def _parser() -> argparse.ArgumentParser:
     custody, doctor = custody_command.add_parser(commands), doctor_command.add_parser(commands)
     for command in (run, custody["status"], doctor):
         _add_options(command, "secrets in Vault or OpenBao", "vault", _VAULT)
+    install_command.add_parsers(commands)
     audit, unseal = audit_command.add_parser(commands), custody_command.add_unseal_parser(commands)
     backup, restore = backup_command.add_parsers(commands)
     for command in (*audit, *custody.values(), unseal, doctor, backup, restore):

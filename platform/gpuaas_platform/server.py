@@ -124,11 +124,15 @@ class Listen:
 
 
 class CannotStart(Exception):
-    """The server cannot start in this environment. `fix` is what the operator can do."""
+    """The server cannot start in this environment. `fix` is what the operator can do. If `exit_code` is `TRY_AGAIN`, a
+    later start may work without any fix, so a service manager starts the server again."""
 
-    def __init__(self, message: str, fix: str) -> None:
+    TRY_AGAIN = 75
+
+    def __init__(self, message: str, fix: str, exit_code: int = 2) -> None:
         super().__init__(message)
         self.fix = fix
+        self.exit_code = exit_code
 
 
 @contextlib.asynccontextmanager
@@ -448,12 +452,14 @@ def _store_failures(settings: Settings) -> Iterator[None]:
         yield
     except (migrate.NewerDatabase, *_STORE_FAILED) as error:
         why = " ".join(str(error).split()) or type(error).__name__
+        exit_code = 2
         if url:
             fix = "Check --database: postgresql://USER@HOST:PORT/NAME"
+            exit_code = CannotStart.TRY_AGAIN if isinstance(error, (OSError, asyncpg.PostgresError)) else 2
         if isinstance(error, migrate.NewerDatabase):
             fix = error.fix
         name = postgres.shown(url) if url else str(settings.data_dir)
-        raise CannotStart(f"cannot open the store {name}: {why}", fix) from error
+        raise CannotStart(f"cannot open the store {name}: {why}", fix, exit_code) from error
 
 
 def _health_checks(settings: Settings, database: db.Database, guarded: clock.GuardedClock) -> dict[str, health.Check]:

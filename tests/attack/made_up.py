@@ -8,7 +8,10 @@ from msgspec import inspect
 MOMENT, DAY = "2030-01-01T00:00:00Z", "2030-01-01"
 _LIKELY = ("succeeded", "active", "running", "ready")
 """Words of a lifecycle to prefer, so that commands that wait for an end find one."""
-_PATTERNED = ("a", "1", "1.0.0", "a.b", "a.b.c", "a" * 64, f"sha256:{'a' * 64}", f"{'a' * 43}=", "text/plain")
+_PATTERNED = (
+    *("a", "1", "1.0.0", "a.b", "a.b.c", "a" * 64, f"sha256:{'a' * 64}", "text/plain"),
+    *(f"{'a' * 43}=", f"{'a' * 86}=="),  # a key and a signature in base64
+)
 
 
 def of(kind: inspect.Type, text: str) -> Any:

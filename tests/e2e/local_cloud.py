@@ -1,6 +1,6 @@
 """A local cloud for the end-to-end tests: `gpuaas up` in a private home, then the public API through the SDK.
 
-The service account's credentials are the ones the app controller uses; the tests hold no other key to the platform."""
+The tests act as a program of the project, with a service account that operates no app."""
 
 import asyncio
 import json
@@ -58,7 +58,10 @@ class LocalCloud:
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:
-        key = json.loads((self.home / LAB / "slurm/credentials.json").read_text())
+        file = self.home / LAB / "tests.json"
+        if not file.exists():
+            self.gpuaas("service-account", "create", "tests", "--key-file", str(file))
+        key = json.loads(file.read_text())
         account = ServiceAccount(key["key_id"], key["client_secret"])
         async with Client(f"http://127.0.0.1:{PORT}", account) as client:
             yield client

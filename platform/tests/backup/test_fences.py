@@ -24,8 +24,8 @@ async def test_a_session_from_before_is_ended_and_the_password_still_works(world
 async def test_a_controller_that_claimed_before_the_backup_is_refused_and_can_claim_again(
     world: World, backups: Backups
 ) -> None:
-    key = await _key(world)
     await world.entitled_app()
+    key = await _key(world)
     await world.deploy()
     before = await world.claim(await _signed_in(world, key))
     async with backups.restored(world) as restored:
@@ -39,8 +39,8 @@ async def test_a_controller_that_claimed_before_the_backup_is_refused_and_can_cl
 
 async def test_a_controller_that_claimed_after_the_backup_is_refused(world: World, backups: Backups) -> None:
     """Without a higher epoch, the next claim would get the same one."""
-    key = await _key(world)
     await world.entitled_app()
+    key = await _key(world)
     await world.deploy()
     assert (await backups.make()).returncode == 0
     later = await world.claim(await _signed_in(world, key))

@@ -1,4 +1,4 @@
-"""The command line of an app: `run` its controller, or print its `manifest` or `packages`. `App.main` calls it."""
+"""The command line of an app: `run` or `install` its controller, print its `manifest` or `packages`. See `App.main`."""
 
 import argparse
 import asyncio
@@ -19,11 +19,16 @@ from gpuaas_contract.identity import ME
 
 from gpuaas_sdk.auth import ServiceAccount
 from gpuaas_sdk.client import Client
+from gpuaas_sdk.controller import service
 from gpuaas_sdk.controller.runner import Runner
 from gpuaas_sdk.outcomes import NoAnswer
 
 EXIT_USAGE = 64
 EXIT_REFUSED = 77
+_EXAMPLE = (
+    "--server http://127.0.0.1:7070 --project proj_1 --credentials key.json. "
+    "GPUAAS_SERVER, GPUAAS_PROJECT and GPUAAS_CREDENTIALS replace missing flags."
+)
 START_ATTEMPT_S = 3.0
 START_PAUSE_S = 1.0
 
@@ -57,9 +62,13 @@ def main(
             text = msgspec.json.format(msgspec.json.encode(manifest), indent=2).decode()
         elif options.command == "packages":
             text = "\n".join(packages)
+        elif options.command == "install":
+            text = _install(manifest.slug, options)
+        elif options.command == "uninstall":
+            text = service.uninstall(f"gpuaas-app-{manifest.slug}.service")
         else:
             return _run(manifest.slug, options, make_runner)
-    except UsageError as error:
+    except (UsageError, service.CannotInstall) as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_USAGE
     sys.stdout.write(f"{text}\n")
@@ -73,6 +82,21 @@ def _run(app_slug: str, options: argparse.Namespace, make_runner: MakeRunner) ->
     return asyncio.run(_serve(client, make_runner(client, options.project, options.name)))
 
 
+def _install(app_slug: str, options: argparse.Namespace) -> str:
+    _credentials(options.credentials)
+    controller = service.Controller(
+        slug=app_slug,
+        command=service.own_command(),
+        server=options.server,
+        project=options.project,
+        name=options.name,
+        credentials=Path(options.credentials),
+        ca_file=options.ca_file,
+        final_exits=(EXIT_USAGE, EXIT_REFUSED),
+    )
+    return service.unit(controller) if options.print else service.install(controller)
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}. See: {self.prog} --help")
@@ -83,13 +107,34 @@ def _parse(app_slug: str, argv: Sequence[str] | None) -> argparse.Namespace:
     commands = root.add_subparsers(dest="command", required=True, parser_class=_Parser)
     commands.add_parser("manifest", help="print the manifest as JSON, ready to register")
     commands.add_parser("packages", help="print the Debian packages the app's machines need, one per line")
-    parser = commands.add_parser(
+    run = commands.add_parser(
         "run",
         help="run the controller",
         description=f"Run the operations of {app_slug} instances in one project.",
-        epilog="Example: %(prog)s --server http://127.0.0.1:7070 --project proj_1 --credentials key.json. "
-        "GPUAAS_SERVER, GPUAAS_PROJECT and GPUAAS_CREDENTIALS replace missing flags.",
+        epilog=f"Example: %(prog)s {_EXAMPLE}",
     )
+    install = commands.add_parser(
+        "install",
+        help="run the controller as a service of this machine (systemd, root)",
+        description="Write a systemd unit that runs the controller, and start it. It is safe to repeat.",
+        epilog=f"Example: %(prog)s {_EXAMPLE}",
+    )
+    install.add_argument("--print", action="store_true", help="show the unit; change nothing")
+    commands.add_parser("uninstall", help="remove that service")
+    for parser in (run, install):
+        _add_options(parser, app_slug)
+    options = root.parse_args(argv)
+    if options.command not in ("run", "install"):
+        return options
+    for flag in ("server", "project", "credentials"):
+        if not getattr(options, flag):
+            {"run": run, "install": install}[options.command].error(
+                f"--{flag} is missing and GPUAAS_{flag.upper()} is not set"
+            )
+    return options
+
+
+def _add_options(parser: argparse.ArgumentParser, app_slug: str) -> None:
     parser.add_argument("--server", metavar="URL", default=os.environ.get("GPUAAS_SERVER", ""))
     parser.add_argument("--project", metavar="ID", default=os.environ.get("GPUAAS_PROJECT", ""))
     parser.add_argument(
@@ -100,13 +145,6 @@ def _parse(app_slug: str, argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--name", default=f"{app_slug}@{socket.gethostname()}", help="default: %(default)s")
     parser.add_argument("--ca-file", metavar="FILE", type=Path, help="certificate authority of the server")
-    options = root.parse_args(argv)
-    if options.command != "run":
-        return options
-    for flag in ("server", "project", "credentials"):
-        if not getattr(options, flag):
-            parser.error(f"--{flag} is missing and GPUAAS_{flag.upper()} is not set")
-    return options
 
 
 def _credentials(file: str) -> Credentials:

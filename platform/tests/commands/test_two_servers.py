@@ -1,0 +1,89 @@
+"""Two servers on two machines, as `docs/how-to/install.md` describes them: one PostgreSQL, a data folder for each with
+copies of the keys of the first, and a load balancer that requests `/readyz`."""
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import postgres_server
+from gpuaas_contract import identity
+from gpuaas_platform.kit import ids
+from server_process import Cloud, ServerProcess
+
+DEADLINE_S = 120
+
+
+class Balancer:
+    """A load balancer in TCP mode: a new connection goes to the next server that is ready."""
+
+    def __init__(self, *servers: ServerProcess) -> None:
+        self._servers = list(servers)
+
+    @contextlib.asynccontextmanager
+    async def listening(self) -> AsyncIterator[str]:
+        listener = await asyncio.start_server(self._connect, "127.0.0.1", 0)
+        async with listener:
+            host, port = listener.sockets[0].getsockname()
+            yield f"http://{host}:{port}"
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        target = await self._ready()
+        to_server = await asyncio.open_connection("127.0.0.1", target.port)
+        await asyncio.gather(self._copy(reader, to_server[1]), self._copy(to_server[0], writer))
+
+    async def _ready(self) -> ServerProcess:
+        async with httpx.AsyncClient(timeout=5) as client:
+            while True:
+                self._servers.append(self._servers.pop(0))
+                with contextlib.suppress(httpx.TransportError):
+                    if (await client.get(f"{self._servers[0].url}/readyz")).status_code == 200:
+                        return self._servers[0]
+
+    @staticmethod
+    async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while block := await reader.read(65536):
+                writer.write(block)
+                await writer.drain()
+        writer.close()
+
+
+def second_folder(first: Path, second: Path) -> Path:
+    """The data folder of the second machine: the keys of the first, and the shared content of artifacts."""
+    second.mkdir(mode=0o700)
+    shutil.copytree(first / "keys", second / "keys")
+    shutil.copy(first / "custody.kek", second / "custody.kek")
+    (first / "blobs").mkdir(exist_ok=True)
+    (second / "blobs").symlink_to(first / "blobs")
+    return second
+
+
+async def test_each_connection_may_go_to_either_server_and_one_may_fail(postgres_folder: Path, tmp_path: Path) -> None:
+    name = ids.new("db")
+    postgres_server.create_database(postgres_folder, name)
+    url = f"postgresql://postgres@/{name}?host={postgres_folder}"
+    first = ServerProcess(tmp_path / "first", url)
+    password = first.admin_password()
+    with first:
+        second = ServerProcess(second_folder(tmp_path / "first", tmp_path / "second"), url)
+        async with asyncio.timeout(DEADLINE_S), Balancer(first, second).listening() as balanced:
+            with second:
+                # A connection per request, so that the servers take turns.
+                limits = httpx.Limits(max_keepalive_connections=0)
+                async with httpx.AsyncClient(base_url=balanced, limits=limits, timeout=60) as client:
+                    cloud = Cloud(client)
+                    await cloud.sign_in(password)
+                    await cloud.make_project()
+                    made = [await cloud.make_event() for _ in range(6)]
+                    key = await cloud.service_account_key("robot")
+                    first.kill()
+                    made += [await cloud.make_event() for _ in range(2)]
+                    recorded = [event.correlation_id for event in await cloud.recorded()]
+                    assert [item for item in recorded if item in made] == made
+                    assert (await cloud.call(identity.SERVICE_ACCOUNT_TOKEN, key, token="")).access_token
+                    first.start()
+                    second.kill()
+                    assert (await cloud.call(identity.ME)).name == "admin"
