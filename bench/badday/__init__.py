@@ -15,6 +15,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import httpx
+
 from bench.badday import crashes, shortages, times
 from bench.badday.parts import postgres_server
 from bench.badday.result import HEADER, Case, Place, Result, Size
@@ -55,7 +57,7 @@ def _run(name: str, store: str, size: Size) -> bool:
     with place(store, size) as made:
         try:
             result = asyncio.run(CASES[name](made))
-        except (AssertionError, OSError, subprocess.CalledProcessError) as error:
+        except (AssertionError, OSError, httpx.HTTPError, subprocess.CalledProcessError) as error:
             result = Result("did not finish", wrong=[f"{type(error).__name__}: {error}"])
     print(result.line(name, made.store), flush=True)
     return result.passed

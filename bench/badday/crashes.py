@@ -53,8 +53,7 @@ async def failovers(place: Place) -> Result:
     with servers[0], servers[1]:
         async with balanced([server.port for server in servers]) as url, load_on(servers[0], url) as load:
             watchers = [Watcher(load.cloud, url) for _ in range(WATCHERS)]
-            async with asyncio.TaskGroup() as group:
-                following = [group.create_task(watcher.follow()) for watcher in watchers]
+            async with following(watchers):
                 async with load.running():
                     for number in range(place.size.failovers):
                         await load.advance()
@@ -66,13 +65,10 @@ async def failovers(place: Place) -> Result:
                 recorded = [event.cursor for event in await load.cloud.recorded()]
                 with contextlib.suppress(TimeoutError):
                     await until(lambda: all(watcher.place >= recorded[-1] for watcher in watchers), "all events")
-                for task in following:
-                    task.cancel()
             for watcher in watchers:
                 load.result.lost += len(set(recorded) - set(watcher.seen))
                 load.result.doubled += len(watcher.seen) - len(set(watcher.seen))
-            done = f"{place.size.failovers} x one of two servers killed"
-            return await load.count(servers[0], done)
+            return await load.count(servers[0], f"{place.size.failovers} x one of two servers killed")
 
 
 class Watcher:
@@ -99,6 +95,17 @@ class Watcher:
                     self.seen.append(self.place)
         finally:
             stream.close()
+
+
+@contextlib.asynccontextmanager
+async def following(watchers: list[Watcher]) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(watcher.follow()) for watcher in watchers]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @contextlib.asynccontextmanager
