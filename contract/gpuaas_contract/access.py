@@ -82,6 +82,9 @@ class MachineGrant(Wire):
     end_reason: str = ""
     enforced_at: Timestamp | None = None
     """When the machine applied the end: it refuses the certificate, and its sessions are closed."""
+    session_id: str = ""
+    """The session in which it was granted. The grant ends when this session, or the key it was made with, is revoked.
+    Empty in grants of earlier releases."""
 
 
 class GrantQuery(PageQuery):

@@ -177,7 +177,7 @@ CREDENTIAL_DELIVER = OPERATION.row(
     subject="credential.credential_id",
     status=201,
     repeat="natural",
-    errors=(errors.LeaseLost, errors.Sealed),
+    errors=(errors.LeaseLost, errors.NotEntitled, errors.Sealed),
 )
 CREDENTIAL_OPEN = CREDENTIAL_DELIVERY.row(
     "/open",
@@ -190,5 +190,5 @@ CREDENTIAL_OPEN = CREDENTIAL_DELIVERY.row(
     "access.credential.deliver",
     repeat="natural",
     secret_answer=True,
-    errors=(errors.LeaseLost, errors.SecretAlreadyDelivered, errors.Sealed),
+    errors=(errors.LeaseLost, errors.NotEntitled, errors.SecretAlreadyDelivered, errors.Sealed),
 )

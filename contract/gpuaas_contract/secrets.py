@@ -103,7 +103,7 @@ SECRET_ISSUE = OPERATION.row(
     subject="secret.secret_id",
     status=201,
     repeat="natural",
-    errors=(errors.LeaseLost, errors.PurposeUndeclared, errors.Sealed),
+    errors=(errors.LeaseLost, errors.NotEntitled, errors.PurposeUndeclared, errors.Sealed),
 )
 DELIVERY_OPEN = SECRET_DELIVERY.row(
     "/open",
@@ -115,7 +115,7 @@ DELIVERY_OPEN = SECRET_DELIVERY.row(
     OpenedDelivery,
     repeat="natural",
     secret_answer=True,
-    errors=(errors.LeaseLost, errors.SecretAlreadyDelivered, errors.Sealed),
+    errors=(errors.LeaseLost, errors.NotEntitled, errors.SecretAlreadyDelivered, errors.Sealed),
 )
 SECRET_LIST = INSTANCE.row(
     "/runtime-secrets",

@@ -155,6 +155,23 @@ class Call(msgspec.Struct, Generic[PathT, QueryT], frozen=True):
             return self.project
         return Owner(self.path.org_id) if isinstance(self.path, OrgPath) else PLATFORM
 
+    async def poll(
+        self,
+        topic: str,
+        wait_s: float,
+        look: Callable[[], Awaitable[Answer]],
+        enough: Callable[[Answer], bool],
+        *,
+        look_every_s: float = hub.WAIT_MAX_S,
+        check: Callable[[], Awaitable[object]] | None = None,
+    ) -> Answer:
+        """Wait as `Hub.poll` does, but end with a refusal soon after the caller lost the permission for this call.
+
+        `check` replaces the check of the permission. A node has only one way to lose it, which wakes its long poll."""
+        every_s = hub.WAIT_MAX_S if self.caller.actor_type == "node" else self.site.settings.stream_recheck_s
+        checked = hub.Check(check or self.admit_again, every_s)
+        return await self.site.hub.poll(topic, wait_s, look, enough, look_every_s=look_every_s, check=checked)
+
     def in_project(self) -> Project:
         if self.project is None:
             raise LookupError("the route has no project")

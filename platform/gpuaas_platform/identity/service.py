@@ -92,6 +92,8 @@ async def issue_token(
 
 end_tokens_of = token_store.end_tokens_of
 """Delete all tokens of an actor, so that its next call is refused."""
+existing_sessions = token_store.existing
+"""Return the ids of sessions that were not revoked. Those that expired less than a day ago are among them."""
 end_all_sessions = token_store.end_all
 """Delete the tokens of all actors. After a restore, tokens that were revoked since the backup would be valid again."""
 

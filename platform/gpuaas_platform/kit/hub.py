@@ -13,6 +13,21 @@ Answer = TypeVar("Answer")
 WAIT_MAX_S = 30.0
 
 
+class Check:
+    """Raises if a long poll must end without an answer. It runs after each wake-up, and at intervals without one."""
+
+    def __init__(self, check: Callable[[], Awaitable[object]], every_s: float) -> None:
+        self._check, self._every_s = check, every_s
+        self._due_at = time.monotonic() + every_s
+
+    def due_in_s(self) -> float:
+        return self._due_at - time.monotonic()
+
+    async def run(self) -> None:
+        await self._check()
+        self._due_at = time.monotonic() + self._every_s
+
+
 class Hub:
     def __init__(self) -> None:
         self._listeners: dict[str, set[asyncio.Event]] = defaultdict(set)
@@ -53,6 +68,7 @@ class Hub:
         enough: Callable[[Answer], bool],
         *,
         look_every_s: float = WAIT_MAX_S,
+        check: Check | None = None,
     ) -> Answer:
         """Call `look` now and after each wake-up, until `enough` accepts its answer or the time is over; return it."""
         ends_at = time.monotonic() + max(0.0, min(wait_s, WAIT_MAX_S))
@@ -64,15 +80,28 @@ class Hub:
                     return answer
                 self.waiting += 1
                 try:
-                    await wait(listener, min(left_s, look_every_s))
+                    await _wait_checked(listener, min(left_s, look_every_s), check)
                 finally:
                     self.waiting -= 1
 
 
-async def wait(listener: asyncio.Event, timeout_s: float) -> None:
-    """Wait for the next wake-up or the timeout, then reset the listener."""
+async def _wait_checked(listener: asyncio.Event, timeout_s: float, check: Check | None) -> None:
+    if check is None:
+        await wait(listener, timeout_s)
+        return
+    ends_at, is_woken = time.monotonic() + timeout_s, False
+    while not is_woken and (left_s := ends_at - time.monotonic()) > 0:
+        is_woken = await wait(listener, min(left_s, check.due_in_s()))
+        if is_woken or check.due_in_s() <= 0:
+            await check.run()
+
+
+async def wait(listener: asyncio.Event, timeout_s: float) -> bool:
+    """Wait for the next wake-up or the timeout, then reset the listener. Return whether there was a wake-up."""
     # Not `wait_for`: in Python 3.11 it can lose a cancellation that arrives with the wake-up; a loop would never end.
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
             await listener.wait()
+    is_woken = listener.is_set()
     listener.clear()
+    return is_woken

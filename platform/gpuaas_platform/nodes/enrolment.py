@@ -17,6 +17,7 @@ from gpuaas_platform.identity import service as identity
 from gpuaas_platform.kit import clock, db, ids
 from gpuaas_platform.nodes import rules, service, store
 from gpuaas_platform.nodes.sanitise import rules as sanitise_rules
+from gpuaas_platform.nodes.tasks import service as tasks
 
 end_tokens = store.end_tokens
 """Delete all enrolment tokens: after a restore, a token that was used since the backup would work again."""
@@ -53,7 +54,7 @@ async def enrol(tx: db.Tx, call: Call, body: node.Enrol) -> node.Enrolled:
     enrolled = _enrolled_node(call, body, token, known, has_new_key=has_new_key)
     await service.admit(tx, call, known, enrolled)
     await store.set_key(tx, enrolled.node_id, body.public_key_pem)
-    await identity.end_tokens_of(tx, enrolled.node_id)
+    await _end_tokens(tx, enrolled.node_id)
     await store.use_token(tx, digest, body.public_key_pem, enrolled.node_id)
     if enrolled.sanitising is not None:
         tx.wake(service.SANITISE)
@@ -76,9 +77,15 @@ async def login(tx: db.Tx, call: Call, body: node.NodeLogin) -> node.NodeToken:
 
 
 async def withdraw(tx: db.Tx, node_id: str) -> None:
-    """End the node's key and tokens, so that its next call is refused."""
+    """End the node's key and tokens, so that its next call is refused, and the one that waits."""
     await store.end_key(tx, node_id)
+    await _end_tokens(tx, node_id)
+
+
+async def _end_tokens(tx: db.Tx, node_id: str) -> None:
+    """End the node's tokens, and the long poll that waits for its next task."""
     await identity.end_tokens_of(tx, node_id)
+    tx.wake(tasks.queue_topic(node_id))
 
 
 def _enrolled_node(call: Call, body: node.Enrol, token: db.Row, known: Node | None, *, has_new_key: bool) -> Node:

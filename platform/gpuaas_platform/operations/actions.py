@@ -77,7 +77,7 @@ async def ended(call: Call, accepted: Operation, wait_s: float) -> Operation:
     async def look() -> OperationHead:
         return await store.get(reader, accepted.operation_id) or accepted
 
-    latest = await call.site.hub.poll(
+    latest = await call.poll(
         state.topic(accepted.operation_id), wait_s, look, lambda operation: operation.status in ENDED_OPERATION
     )
     return await read.shown(reader, latest)

@@ -28,12 +28,13 @@ async def claim(call: Call[ProjectPath], body: runtime.ClaimOperation) -> runtim
     controller = await controllers.sight(reader, call, body.app_slug, body.holder, body.controller_version)
     if controller is not None:  # no write if the stored row is recent: polling causes no transactions
         await call.site.database.write(lambda tx: controllers.put(tx, controller))
-    return await call.site.hub.poll(
+    return await call.poll(
         state.claims_topic(call.path.project_id, body.app_slug),
         body.wait_s,
         lambda: _try_claim(call, body),
         lambda claimed: claimed.operation is not None,
         look_every_s=_LEASE_CHECK_S,
+        check=lambda: _admitted_again(call, body),
     )
 
 
@@ -68,10 +69,15 @@ async def _try_claim(call: Call[ProjectPath], body: runtime.ClaimOperation) -> r
         return runtime.Claim()
     if await call.is_gone():
         return runtime.Claim()  # the controller stopped while it waited: a claim would block the operation for a lease
-    # The account may have been revoked, or bound to other apps, while the claim waited.
+    admitted = await _admitted_again(call, body)
+    return await call.site.database.write(lambda tx: _claim(tx, admitted, body))
+
+
+async def _admitted_again(call: Call[ProjectPath], body: runtime.ClaimOperation) -> Call[ProjectPath]:
+    """Return the call with the account as it is now: it may be revoked, or bound to other apps, while a claim waits."""
     call = replace(call, origin=replace(call.origin, caller=await call.admit_again()))
     await _check_bound(call, body.app_slug)
-    return await call.site.database.write(lambda tx: _claim(tx, call, body))
+    return call
 
 
 async def _check_bound(call: Call, app_slug: str) -> None:

@@ -49,7 +49,7 @@ async def offered(reader: db.Reader, call: Call, operation: Operation) -> Operat
 async def wait_for_change(call: Call[OperationPath, OperationQuery], _: NoBody) -> Operation:
     """Wait until the operation's revision differs from the caller's, then return the operation with its exits."""
     reader, query, operation_id = call.site.database.reader, call.query, call.path.operation_id
-    latest = await call.site.hub.poll(
+    latest = await call.poll(
         state.topic(operation_id),
         query.wait_s,
         lambda: read.head(reader, call, operation_id),

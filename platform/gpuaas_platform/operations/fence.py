@@ -1,5 +1,6 @@
 """Load an operation; refuse a caller that has not claimed it or that sends an older epoch."""
 
+from gpuaas_contract import errors
 from gpuaas_contract.operations import OperationHead
 from gpuaas_contract.paths import ProjectPath
 from gpuaas_contract.protocol import request as request_rules
@@ -9,7 +10,7 @@ from gpuaas_platform.catalog import service as catalog
 from gpuaas_platform.instances import service as instances
 from gpuaas_platform.kit import db, structs
 from gpuaas_platform.operations import read, store
-from gpuaas_platform.operations.rules import ClaimedOperation
+from gpuaas_platform.operations.rules import NEEDS_ENTITLEMENT, ClaimedOperation
 
 _EPOCHS_RAISED_BY = 1_000_000
 """More than the claims that one operation can get between a backup and its restore."""
@@ -28,11 +29,20 @@ async def check(reader: db.Reader, call: Call[ProjectPath], operation_id: str, e
     return operation
 
 
+async def check_entitled(reader: db.Reader, operation: OperationHead) -> None:
+    """Refuse access for an operation that deploys something new if the project's entitlement is disabled."""
+    if operation.kind not in NEEDS_ENTITLEMENT:
+        return
+    if not await catalog.entitled(reader, [(operation.project_id, operation.app_slug)]):
+        raise errors.NotEntitled(f"The project may no longer deploy {operation.app_slug}.")
+
+
 async def claimed(reader: db.Reader, call: Call[ProjectPath], operation_id: str, epoch: int) -> ClaimedOperation:
     """Return the operation if the caller has claimed it, with the data for checks of secrets and credentials.
 
     The purposes are those of the version that the operation deploys: an upgrade may need new ones."""
     operation = await check(reader, call, operation_id, epoch)
+    await check_entitled(reader, operation)
     instance = await instances.get(reader, operation.instance_id)
     manifest = await catalog.manifest_of(reader, instance.app_slug, operation.to_version or instance.app_version)
     purposes, inputs = tuple(manifest.secret_purposes), (instance.inputs, operation.inputs)

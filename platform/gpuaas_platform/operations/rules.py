@@ -4,6 +4,10 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.catalog import SecretPurpose
 
+NEEDS_ENTITLEMENT = frozenset({"deploy", "upgrade"})
+"""Operation kinds that deploy something new. Without an entitlement their controllers get no machine access and no
+secrets; those of other kinds do, so that a running app stays manageable."""
+
 
 class ClaimedOperation(msgspec.Struct, frozen=True):
     """An operation that the caller has claimed, with the secret purposes of its app and the inputs of users."""

@@ -37,7 +37,7 @@ async def poll(call: Call[Path, EventsQuery], _: NoBody) -> Events:
         events, cursor = await after(call.site.database.reader, scope, query.after, query.limit, filters)
         return Events(items=list(events), cursor=cursor)
 
-    return await call.site.hub.poll(topic(scope), query.wait_s, look, lambda page: bool(page.items))
+    return await call.poll(topic(scope), query.wait_s, look, lambda page: bool(page.items))
 
 
 def topic(scope: str) -> str:

@@ -10,6 +10,7 @@ from gpuaas_platform.allocations.facts import MachinePrepared
 from gpuaas_platform.call import Site, system_origin
 from gpuaas_platform.catalog import service as catalog
 from gpuaas_platform.identity import authority
+from gpuaas_platform.identity import service as identity
 from gpuaas_platform.kit import clock, db
 from gpuaas_platform.kit.reactions import Reactions
 from gpuaas_platform.nodes import presence
@@ -55,6 +56,7 @@ async def _over(site: Site, reader: db.Reader) -> list[tuple[MachineGrant, str]]
     held = await allocations.many(reader, sorted({grant.allocation_id for grant in active}))
     heads = await operations.heads_by_id(reader, sorted({grant.operation_id for grant in active} - {""}))
     entitled = await catalog.entitled(reader, {(head.project_id, head.app_slug) for head in heads.values()})
+    sessions = await identity.existing_sessions(reader, {grant.session_id for grant in active} - {""})
     actors = await authority.actors(reader, {grant.actor_id for grant in active}, now)
 
     def why_over(grant: MachineGrant) -> str:
@@ -66,6 +68,7 @@ async def _over(site: Site, reader: db.Reader) -> list[tuple[MachineGrant, str]]
             allocation=held.get(grant.allocation_id),
             operation=operation,
             actor_state=actor.state if actor else "",
+            session_exists=not grant.session_id or grant.session_id in sessions,
             is_permitted=may_enter and operates,
             is_entitled=operation is not None and (operation.project_id, operation.app_slug) in entitled,
             leases_count=leases_count,

@@ -8,8 +8,8 @@ from gpuaas_contract.access import MachineGrant
 from gpuaas_contract.capacity import Allocation
 from gpuaas_contract.operations import OperationHead
 
-NEEDS_ENTITLEMENT = frozenset({"deploy", "upgrade"})
-"""Operation kinds that deploy something new. Their grants end without an entitlement; those of other kinds do not."""
+from gpuaas_platform.operations.rules import NEEDS_ENTITLEMENT
+
 _ACTORS = {"user": "the person", "service_account": "the service account"}
 
 
@@ -59,6 +59,8 @@ class Conditions:
     operation: OperationHead | None
     actor_state: str
     """State of the person or service account; empty if it no longer exists."""
+    session_exists: bool
+    """The session in which the grant was made was not revoked. It may have expired."""
     is_permitted: bool
     """The actor may still log in to machines of the project."""
     is_entitled: bool
@@ -74,6 +76,8 @@ def why_over(grant: MachineGrant, conditions: Conditions, now: datetime.datetime
         return f"the allocation is {allocation.status if allocation else 'gone'}"
     if conditions.actor_state != "active":
         return f"{_ACTORS[grant.actor_type]} is {conditions.actor_state or 'gone'}"
+    if not conditions.session_exists:
+        return "the session in which it was granted was ended"
     if not conditions.is_permitted:
         return f"{_ACTORS[grant.actor_type]} may no longer log in to machines of the project"
     if grant.sessions_until is not None and grant.sessions_until <= now:

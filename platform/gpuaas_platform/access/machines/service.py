@@ -19,7 +19,6 @@ from gpuaas_contract.paths import AllocationPath, ProjectPath
 from gpuaas_platform.access.machines import authority, rules, store
 from gpuaas_platform.allocations import service as allocations
 from gpuaas_platform.call import Call
-from gpuaas_platform.catalog import service as catalog
 from gpuaas_platform.kit import db, ids, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.nodes import rules as node_rules
@@ -65,9 +64,7 @@ async def check_claim(
             details={"instance_id": operation.instance_id},
             fix="Ask for a machine of a member of this instance.",
         )
-    is_entitled = await catalog.entitled(tx, [(operation.project_id, operation.app_slug)])
-    if operation.kind in rules.NEEDS_ENTITLEMENT and not is_entitled:
-        raise errors.NotEntitled(f"The project may no longer deploy {operation.app_slug}.")
+    await fence.check_entitled(tx, operation)
 
 
 async def _sign_and_record(
@@ -115,6 +112,7 @@ def _new_grant(
         actor_type="user" if call.caller.actor_type == "user" else "service_account",
         actor_id=call.caller.actor_id,
         actor_name=call.caller.name,
+        session_id=call.caller.session_id,
         serial=str(secrets.randbits(62)),
         source=terms.source,
         state="active",

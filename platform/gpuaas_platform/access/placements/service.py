@@ -70,7 +70,7 @@ async def wait_for(call: Call[PlacementPath, PlacementQuery], _: NoBody) -> Arti
         return placement
 
     topic, wait_s = _topic(path.placement_id), call.query.wait_s
-    return await call.site.hub.poll(topic, wait_s, look, lambda placement: placement.state != "queued")
+    return await call.poll(topic, wait_s, look, lambda placement: placement.state != "queued")
 
 
 async def open_content(call: Call[PlacedContentPath]) -> Source:

@@ -1,7 +1,7 @@
 """SQL of tokens, service account keys and started sign-ins. Of tokens and keys, only digests are stored."""
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from gpuaas_contract.identity import ServiceAccountKeyInfo
 
@@ -31,6 +31,14 @@ async def live_tokens(
 ) -> Sequence[db.Row]:
     sql = f"{_LIVE_SESSION} AND token_id > $3 ORDER BY token_id LIMIT $4"
     return await reader.all(sql, actor_id, clock.micros(now), after, limit)
+
+
+async def existing(reader: db.Reader, token_ids: Collection[str]) -> set[str]:
+    """Return those of the tokens that were not revoked. Expired ones are among them until they are forgotten."""
+    if not token_ids:
+        return set()
+    sql = f"SELECT token_id FROM tokens WHERE token_id IN ({db.marks(len(token_ids))})"  # noqa: S608 - marks are ours
+    return {row[0] for row in await reader.all(sql, *token_ids)}
 
 
 async def end_token(tx: db.Tx, token_id: str) -> None:

@@ -51,7 +51,7 @@ async def queue(
     signature = base64.b64encode(site.keys.tasks.sign(payload)).decode()
     task = Stored(task_id, node_id, kind, subject_id, "queued")
     await store.add(tx, task, expires_at=clock.micros(expires_at), payload=payload.decode(), signature=signature)
-    tx.wake(_queue_topic(node_id))
+    tx.wake(queue_topic(node_id))
     return task_id
 
 
@@ -82,7 +82,7 @@ async def wait_for_end(call: Call[NodeTaskPath, TaskWaitQuery], _: NoBody) -> No
     async def look() -> NodeTask:
         return await _shown(reader, node_id, task_id)
 
-    return await call.site.hub.poll(_end_topic(task_id), call.query.wait_s, look, lambda task: task.state != "queued")
+    return await call.poll(_end_topic(task_id), call.query.wait_s, look, lambda task: task.state != "queued")
 
 
 async def wait_for_next(call: Call[Path, TaskQuery], _: NoBody) -> node.NextTask:
@@ -114,7 +114,7 @@ async def _next(call: Call[Path, TaskQuery]) -> db.Row | None:
         task = await store.get(reader, busy_with)
         return None, task is None or (task.node_id, task.state) != (node_id, "queued")
 
-    row, _is_due = await call.site.hub.poll(_queue_topic(node_id), call.query.wait_s, look, lambda seen: seen[1])
+    row, _is_due = await call.poll(queue_topic(node_id), call.query.wait_s, look, lambda seen: seen[1])
     return row
 
 
@@ -132,7 +132,7 @@ async def take_result(tx: db.Tx, call: Call[TaskPath], body: TaskResult) -> node
         await _end(tx, task_id, body.status, msgspec.json.encode(body).decode())
         await presence.note_host_key(tx, node_id, body.result)
         await _react(tx, call.site, call.origin, task, body)
-    tx.wake(_queue_topic(node_id))
+    tx.wake(queue_topic(node_id))
     return node.TaskReceipt(task_id=task_id)
 
 
@@ -177,7 +177,8 @@ async def _shown(reader: db.Reader, node_id: str, task_id: str) -> NodeTask:
     return task
 
 
-def _queue_topic(node_id: str) -> str:
+def queue_topic(node_id: str) -> str:
+    """Return the topic of the node's long poll. It is woken by a new task, and when the node's tokens end."""
     """Return the topic that is woken when the node has a new task or one of its tasks ended."""
     return f"tasks:{node_id}"
 
