@@ -36,13 +36,22 @@ def running(folder: Path) -> Iterator[str]:
         for path in (folder, data):
             os.chown(path, account.pw_uid, account.pw_gid)
     _run(programs / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-N", "-E", "UTF8", "--locale=C")
-    # Databases live for one test, so cleaning them in the background is work for nothing.
-    options = f"-k {folder} -c listen_addresses='' -c fsync=off -c autovacuum=off"
-    _run(programs / "pg_ctl", "-D", data, "-w", "-l", folder / "log", "-o", options, "start")
+    start(folder)
     try:
         yield f"postgresql://postgres@/{{database}}?host={folder}"
     finally:
-        _run(programs / "pg_ctl", "-D", data, "-w", "-m", "immediate", "stop")
+        stop(folder)
+
+
+def start(folder: Path) -> None:
+    # Databases live for one test, so cleaning them in the background is work for nothing.
+    options = f"-k {folder} -c listen_addresses='' -c fsync=off -c autovacuum=off"
+    _run(_programs(folder) / "pg_ctl", "-D", folder / "data", "-w", "-l", folder / "log", "-o", options, "start")
+
+
+def stop(folder: Path, mode: str = "immediate") -> None:
+    """`immediate` ends it without a checkpoint, as a crash does; `fast` ends its connections first."""
+    _run(_programs(folder) / "pg_ctl", "-D", folder / "data", "-w", "-m", mode, "stop")
 
 
 def create_database(folder: Path, name: str, template: str = "") -> None:

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import httpx
 import msgspec
@@ -55,7 +55,7 @@ class ServerProcess:
         self.url = f"http://127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> "ServerProcess":
+    def __enter__(self) -> Self:
         self.start()
         return self
 
@@ -71,13 +71,19 @@ class ServerProcess:
         return self._log.read_text()
 
     def admin_password(self) -> str:
-        command = [*_PLATFORM, "admin", *self._store]
+        return self.run("admin")
+
+    def run(self, *words: str) -> str:
+        """Run another command of the platform on the same store. Return its output; it must succeed."""
+        command = [*_PLATFORM, *words, *self._store]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    def command(self) -> list[str]:
+        return [*_PLATFORM, "server", *self._store, "--listen", f"127.0.0.1:{self.port}", *self._options]
 
     def start(self) -> None:
         with self._log.open("ab") as log:
-            command = [*_PLATFORM, "server", *self._store, "--listen", f"127.0.0.1:{self.port}", *self._options]
-            self._process = subprocess.Popen([*self._limited, *command], stdout=log, stderr=log)
+            self._process = subprocess.Popen([*self._limited, *self.command()], stdout=log, stderr=log)
         deadline = time.monotonic() + _START_S_MAX
         while not self._is_ready():
             if time.monotonic() > deadline or self._process.poll() is not None:
