@@ -91,7 +91,7 @@ def why_not(task: agents.NodeTask) -> str:
     """Return why a node's task failed or expired; empty for other states."""
     if task.error:
         return task.error.message
-    return "it was not taken in time; is its agent running?" if task.state == "expired" else ""
+    return "the node did not take the task in time; is its agent running?" if task.state == "expired" else ""
 
 
 def of_drain(left: Mapping[str, Sequence[capacity.NodeAllocation]]) -> Lines:

@@ -93,7 +93,7 @@ class _Fetch:
                 raise _other_media_type(sent, self._artifact.media_type)
             length = response.headers.get("content-length", "")
             if length.isdigit() and int(length) > size_bytes:
-                raise errors.ArtifactTooLarge(f"The source has {length} bytes, not {size_bytes}.")
+                raise errors.ArtifactTooLarge(f"The source has {length} bytes; {size_bytes} were published.")
             yield response
 
     async def _blob_url(self, source: object) -> str:
