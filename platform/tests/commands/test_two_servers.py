@@ -21,18 +21,29 @@ class Balancer:
 
     def __init__(self, *servers: ServerProcess) -> None:
         self._servers = list(servers)
+        self._connected: set[asyncio.Task[None]] = set()
 
     @contextlib.asynccontextmanager
     async def listening(self) -> AsyncIterator[str]:
-        listener = await asyncio.start_server(self._connect, "127.0.0.1", 0)
-        async with listener:
-            host, port = listener.sockets[0].getsockname()
-            yield f"http://{host}:{port}"
+        listener = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        try:
+            async with listener:
+                host, port = listener.sockets[0].getsockname()
+                yield f"http://{host}:{port}"
+        finally:
+            for task in self._connected:
+                task.cancel()
+            await asyncio.gather(*self._connected, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connected.add(asyncio.create_task(self._connect(reader, writer)))
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        target = await self._ready()
-        to_server = await asyncio.open_connection("127.0.0.1", target.port)
-        await asyncio.gather(self._copy(reader, to_server[1]), self._copy(to_server[0], writer))
+        async with _closed(writer):
+            target = await self._ready()
+            from_server, to_server = await asyncio.open_connection("127.0.0.1", target.port)
+            async with _closed(to_server):
+                await asyncio.gather(self._copy(reader, to_server), self._copy(from_server, writer))
 
     async def _ready(self) -> ServerProcess:
         async with httpx.AsyncClient(timeout=5) as client:
@@ -49,6 +60,17 @@ class Balancer:
                 writer.write(block)
                 await writer.drain()
         writer.close()
+
+
+@contextlib.asynccontextmanager
+async def _closed(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
+    """Close the connection at the end, also if the task is cancelled."""
+    try:
+        yield
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
 
 
 def second_folder(first: Path, second: Path) -> Path:
