@@ -63,7 +63,7 @@ async def test_a_controller_of_the_old_platform_is_refused_by_the_restored_one(t
             inputs = {"allocation": allocation_id}
             body = {"name": "one", "app_slug": APP["slug"], "topology": "solo", "inputs": inputs}
             await cloud.call(instances.INSTANCE_CREATE, body)
-            key = await cloud.service_account_key("controller")
+            key = await cloud.service_account_key("controller", str(APP["slug"]))
             token = (await cloud.call(identity.SERVICE_ACCOUNT_TOKEN, key, token="")).access_token
             claim = {"app_slug": APP["slug"], "holder": "old", "claim_id": "one", "lease_s": 60}
             held = await cloud.call(runtime.CLAIM, claim, token=token)
