@@ -12,7 +12,7 @@ INSTALLED := $(filter-out lab,$(PARTS))
 INSTALLED_NAMES := gpuaas-contract gpuaas-sdk gpuaas-platform
 COMPILE := $(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 -q
 PACKAGES := $(foreach part,$(PARTS),$(wildcard $(part)/gpuaas_*))
-TEST_FOLDERS := $(PARTS:%=%/tests) tests/e2e tests/boundary tests/walk tests/attack bench docs/how-to
+TEST_FOLDERS := $(PARTS:%=%/tests) tests/e2e tests/boundary tests/walk tests/attack tests/skew bench docs/how-to
 PYTHON_TOOLS := $(shell grep -lE '^.!.*python3' tools/*)
 PYTHON_FOLDERS := conftest.py $(PYTHON_TOOLS) contract sdk platform agent apps cli lab tests bench docs/how-to
 

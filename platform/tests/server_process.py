@@ -43,10 +43,18 @@ class ServerProcess:
     """Use it as a context manager; it is killed at the end."""
 
     def __init__(
-        self, data: Path, database_url: str = "", *, options: Sequence[str] = (), descriptors_max: int = 0
+        self,
+        data: Path,
+        database_url: str = "",
+        *,
+        options: Sequence[str] = (),
+        descriptors_max: int = 0,
+        program: Sequence[str] = _PLATFORM,
     ) -> None:
         """`options` are more of the command `server`; further addresses to listen on among them. `descriptors_max` is
-        the hard limit of its open files; 0: the limit of the test."""
+        the hard limit of its open files; 0: the limit of the test. `program` starts the platform of a release; it may
+        be set to that of another one while the server is stopped."""
+        self.program = program
         self._options = options
         self._limited = ["prlimit", f"--nofile={descriptors_max}:{descriptors_max}"] if descriptors_max else []
         self._store = ["--data", str(data), *(["--database", database_url] if database_url else [])]
@@ -75,11 +83,11 @@ class ServerProcess:
 
     def run(self, *words: str) -> str:
         """Run another command of the platform on the same store. Return its output; it must succeed."""
-        command = [*_PLATFORM, *words, *self._store]
+        command = [*self.program, *words, *self._store]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     def command(self) -> list[str]:
-        return [*_PLATFORM, "server", *self._store, "--listen", f"127.0.0.1:{self.port}", *self._options]
+        return [*self.program, "server", *self._store, "--listen", f"127.0.0.1:{self.port}", *self._options]
 
     def start(self) -> None:
         with self._log.open("ab") as log:
