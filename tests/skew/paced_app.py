@@ -9,6 +9,7 @@ from pathlib import Path
 
 import gpuaas_sdk
 import msgspec
+from gpuaas_contract import lifecycles
 from gpuaas_sdk.controller import App, Operation, RunnerSettings
 
 MANIFEST = {
@@ -24,7 +25,10 @@ MANIFEST = {
     "instance_operations": ["stop"],
 }
 SETTINGS = RunnerSettings(lease_s=5, claim_wait_s=5, refused_pause_s=0.2)
-WAYS = {"deploy": ("provisioning", "joining", "ready"), "stop": ("drained",)}
+WAYS: dict[str, tuple[lifecycles.MemberStatus, ...]] = {
+    "deploy": ("provisioning", "joining", "ready"),
+    "stop": ("drained",),
+}
 
 
 def build(folder: Path) -> App:
