@@ -450,13 +450,14 @@ def _store_failures(settings: Settings) -> Iterator[None]:
     url, fix = settings.database_url, "Check --data: a writable folder, empty or with a database of this platform"
     try:
         yield
-    except (migrate.NewerDatabase, *_STORE_FAILED) as error:
+    except (migrate.NewerDatabase, migrate.NotAlone, *_STORE_FAILED) as error:
         why = " ".join(str(error).split()) or type(error).__name__
         exit_code = 2
         if url:
             fix = "Check --database: postgresql://USER@HOST:PORT/NAME"
-            exit_code = CannotStart.TRY_AGAIN if isinstance(error, (OSError, asyncpg.PostgresError)) else 2
-        if isinstance(error, migrate.NewerDatabase):
+            passes = isinstance(error, (OSError, asyncpg.PostgresError, migrate.NotAlone))
+            exit_code = CannotStart.TRY_AGAIN if passes else 2
+        if isinstance(error, (migrate.NewerDatabase, migrate.NotAlone)):
             fix = error.fix
         name = postgres.shown(url) if url else str(settings.data_dir)
         raise CannotStart(f"cannot open the store {name}: {why}", fix, exit_code) from error

@@ -2,6 +2,9 @@
 
 The files are for both engines. `_translated` replaces the marks `{{…}}` with SQL of the engine.
 A database with migrations that this release does not have is refused before any change: see `check_not_newer`.
+
+A migration only adds, so that servers of the release before can continue on the result until they are upgraded too. A
+migration that cannot do so has a line `-- alone: REASON`, and is not applied while others are connected.
 """
 
 import contextlib
@@ -53,6 +56,9 @@ just these fields, which must be objects or lists. `each` is for FROM: it makes 
 `item` is the item as text, or a field of the item, and `position` is its number, starting with 1."""
 _MARK = re.compile(r"\{\{\s*(?P<word>\w+)(?: (?P<path>[\w. ]+?))?(?: as (?P<form>\w+))?\s*\}\}")
 _COMMENT = re.compile(r"--[^\n]*")
+_ALONE = re.compile(r"^-- alone: \S", re.MULTILINE)
+_OTHERS = """SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"""
 _LEDGER = "CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY)"
 _APPLIED = "SELECT number FROM migrations"
 
@@ -66,6 +72,19 @@ class NewerDatabase(Exception):
         numbers = ", ".join(str(number) for number in sorted(unknown))
         super().__init__(
             f"a newer release changed the database (migration {numbers}, which this release does not have)"
+        )
+
+
+class NotAlone(Exception):
+    """Others use the database, and a migration must be applied alone. `fix` is what the operator can do."""
+
+    fix = "Stop the other servers, start this one, then start the others with the same release."
+
+    def __init__(self, numbers: set[int], connections: int) -> None:
+        shown = ", ".join(str(number) for number in sorted(numbers))
+        super().__init__(
+            f"migration {shown} is not applied while others use the database ({connections} connections), "
+            "because a server of an earlier release cannot run on the result"
         )
 
 
@@ -94,20 +113,27 @@ async def migrate_postgres(url: str) -> None:
     async with postgres.connected(url) as connection, connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock($1)", postgres.WRITER_LOCK)
         await connection.execute(_LEDGER)
-        for statement in missing("postgres", {row["number"] for row in await connection.fetch(_APPLIED)}):
+        applied = {row["number"] for row in await connection.fetch(_APPLIED)}
+        statements = list(missing("postgres", applied))
+        # A server that starts now waits for the lock, and is then refused if it is older.
+        await _check_alone(connection, applied)
+        for statement in statements:
             await connection.execute(statement)
 
 
 def files(engine: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the number and the statements of each migration, in order."""
-    folder, known = resources.files("gpuaas_platform") / "migrations", set[int]()
-    for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
-        if re.fullmatch(r"\d{4}_\w+\.sql", file.name):
-            number = int(file.name[:4])
-            if number in known:
-                raise ValueError(f"two migrations have the number {number}")
-            known.add(number)
-            yield number, statements_of(_translated(file.read_text(), engine))
+    known = set[int]()
+    for number, text in _texts():
+        if number in known:
+            raise ValueError(f"two migrations have the number {number}")
+        known.add(number)
+        yield number, statements_of(_translated(text, engine))
+
+
+def alone() -> set[int]:
+    """Return the migrations that are applied only while nobody else uses the database."""
+    return {number for number, text in _texts() if _ALONE.search(text)}
 
 
 def statements_of(script: str) -> list[str]:
@@ -140,6 +166,20 @@ def missing(engine: str, applied: set[int]) -> Iterator[str]:
         if number not in applied:
             yield from statements
             yield f"INSERT INTO migrations (number) VALUES ({number})"  # noqa: S608 - a number of ours
+
+
+def _texts() -> Iterator[tuple[int, str]]:
+    folder = resources.files("gpuaas_platform") / "migrations"
+    for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if re.fullmatch(r"\d{4}_\w+\.sql", file.name):
+            yield int(file.name[:4]), file.read_text()
+
+
+async def _check_alone(connection: postgres.Connection, applied: set[int]) -> None:
+    numbers = alone() - applied if applied else set()
+    connections = await connection.fetchval(_OTHERS) if numbers else 0
+    if connections:
+        raise NotAlone(numbers, connections)
 
 
 def _applied_sqlite(path: Path) -> set[int]:
