@@ -209,7 +209,7 @@ async def test_certificates_and_controllers_from_before_a_restore_are_refused_by
 
 
 async def check_that_work_continues(site: Site, deployed: instances.Deployed) -> None:
-    """A machine lets in whoever has a new certificate, and a controller that claims again finishes the operation."""
+    """A new certificate opens a machine, and a controller that claims again finishes the operation."""
     assert site.cloud.gpuaas("ssh", MACHINES[0], "--", "echo", "here").stdout == "here\n"
     async with site.admin() as (admin, project_id):
         project, instance_id = Project(admin, project_id), deployed.instance.instance_id

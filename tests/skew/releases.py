@@ -49,10 +49,10 @@ THIS = Release("this", ROOT, os.environ.get("PYTHONPYCACHEPREFIX", ""))
 def why_missing() -> str:
     """Return why the earlier release cannot be unpacked; empty if it can."""
     try:
-        found = subprocess.run([*_GIT, "cat-file", "-e", f"{PREVIOUS}^{{commit}}"], capture_output=True, check=False)
+        asked = subprocess.run([*_GIT, "cat-file", "-e", f"{PREVIOUS}^{{commit}}"], capture_output=True, check=False)
     except FileNotFoundError:
         return "the release before this one is in the history of the clone, and git is not installed"
-    return "" if found.returncode == 0 else f"this clone does not have the commit {PREVIOUS[:7]}: git fetch --unshallow"
+    return "" if asked.returncode == 0 else f"this clone does not have the commit {PREVIOUS[:7]}: git fetch --unshallow"
 
 
 def unpack(folder: Path) -> Release:

@@ -132,7 +132,7 @@ def files(engine: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def alone() -> set[int]:
-    """Return the migrations that are applied only while nobody else uses the database."""
+    """Return the migrations that are applied only while no one else uses the database."""
     return {number for number, text in _texts() if _ALONE.search(text)}
 
 
