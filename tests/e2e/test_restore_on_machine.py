@@ -86,7 +86,7 @@ class Controller:
         return Certificate(folder, granted)
 
     async def heartbeat(self, client: Client) -> operations.Receipt:
-        body = runtime.Heartbeat(epoch=self.claim.epoch)
+        body = runtime.Heartbeat(epoch=self.claim.epoch, lease_s=runtime.LEASE_S_MAX)
         where: dict[str, Any] = {"project_id": self._project_id, "operation_id": self.operation.operation_id}
         return await client.call(runtime.HEARTBEAT, body, **where)
 
@@ -179,7 +179,9 @@ async def signed_in(key: identity.ServiceAccountLogin) -> AsyncIterator[Client]:
 
 
 async def claim(client: Client, project_id: str) -> runtime.Claim:
-    body = runtime.ClaimOperation(app_slug=MANIFEST.slug, holder="old", claim_id=uuid.uuid4().hex, lease_s=60)
+    body = runtime.ClaimOperation(
+        app_slug=MANIFEST.slug, holder="old", claim_id=uuid.uuid4().hex, lease_s=runtime.LEASE_S_MAX
+    )
     return await client.call(runtime.CLAIM, body, project_id=project_id)
 
 
@@ -192,10 +194,13 @@ async def test_certificates_and_controllers_from_before_a_restore_are_refused_by
     async with signed_in(key) as session:
         controller = Controller(session, project_id, await claim(session, project_id))
         before = await controller.certificate(tmp_path / "before")
+        await controller.heartbeat(session)
         await asyncio.to_thread(site.back_up)
+        await controller.heartbeat(session)
         # The restored platform does not have the serial of this one.
         after = await controller.certificate(tmp_path / "after")
         assert (before.opens(), after.opens()) == (True, True)
+        await controller.heartbeat(session)
         with after.session() as shell:
             await asyncio.to_thread(site.restore)
             assert await asyncio.to_thread(shell.wait, 60) == 255
