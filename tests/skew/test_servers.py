@@ -1,4 +1,4 @@
-"""Servers and controllers are upgraded one after another while work is in progress, in the order of `docs/how-to/upgrade.md`.
+"""Servers and controllers are upgraded one after another during work, in the order of `docs/how-to/upgrade.md`.
 
 Every server and every controller is a process of its own, of this release or of the one before it."""
 
