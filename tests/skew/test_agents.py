@@ -140,7 +140,7 @@ async def test_an_old_agent_works_with_a_new_server_and_is_replaced_by_a_signed_
         node.server.program = THIS.platform
         node.server.start()
         present = await node.until_seen_after((await node.shown()).last_seen_at)
-        assert (present.status, present.agent_sha256) == ("ready", before.agent_sha256)
+        assert (present.status, present.agent_sha256) == ("ready", hashlib.sha256(old).hexdigest())
         await node.release(kept)
         task = await node.upgraded(new)
         sha256 = hashlib.sha256(new).hexdigest()
