@@ -134,7 +134,7 @@ async def test_an_old_agent_works_with_a_new_server_and_is_replaced_by_a_signed_
     )
     enrolment = await node.cloud.call(capacity.ENROLMENT_CREATE, capacity.CreateEnrolmentToken(name=NODE))
     with node.agent(old, enrolment.token) as process:
-        before = await node.until_seen_after(None)
+        await node.until_seen_after(None)
         kept = await node.claimed()
         node.server.stop()
         node.server.program = THIS.platform
@@ -148,8 +148,8 @@ async def test_an_old_agent_works_with_a_new_server_and_is_replaced_by_a_signed_
         await node.release(await node.claimed())
         assert ((await node.shown()).agent_sha256, process.poll()) == (sha256, None)
     assert [line for line in node.ran() if line.startswith("allocation.")] == [
-        f"allocation.provision {before.agent_version}",
-        f"allocation.release {before.agent_version}",
+        f"allocation.provision {present.agent_version}",
+        f"allocation.release {present.agent_version}",
         f"allocation.provision {NEW_VERSION}",
         f"allocation.release {NEW_VERSION}",
     ]
