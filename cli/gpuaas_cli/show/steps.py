@@ -5,10 +5,11 @@ import datetime
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from gpuaas_contract.correlations import Correlation, RefusedRequest
+from gpuaas_contract.correlations import CorrelatedTask, Correlation, RefusedRequest
 from gpuaas_contract.instances import Member
-from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS, Operation, Preview, Step
+from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS, LogLine, Operation, Preview, Step
 
 from gpuaas_cli.output import aligned, clock_time, duration, flat, listing, payload_text, table
 
@@ -143,6 +144,9 @@ def timeline(bundle: Correlation) -> list[Entry]:
         detail = f"{row.actor_type} {row.actor_id} {row.result} {row.target}"
         rows.append(Entry(row.occurred_at, "audit", row.action, detail))
     rows += [_refused_entry(request) for request in bundle.refused]
+    rows += [entry for task in bundle.node_tasks for entry in _task_entries(task)]
+    # Reports of steps are already listed from the operation.
+    rows += [_log_entry(line) for line in bundle.log if line.event != "step.reported"]
     return sorted(rows, key=lambda entry: entry.at)
 
 
@@ -150,6 +154,37 @@ def _refused_entry(request: RefusedRequest) -> Entry:
     who = request.actor_name or request.actor_id
     detail = f"{request.route} by {request.actor_type} {who}: {request.message} Fix: {request.fix}"
     return Entry(request.occurred_at, "refused", request.code, detail)
+
+
+def log_detail(line: LogLine) -> str:
+    """Return the fields of a log line as one text. A command on a machine is shown as it was typed."""
+    fields = dict(line.fields)
+    transcript = fields.pop("transcript", None)
+    ran = _command(transcript) if isinstance(transcript, dict) else ""
+    return "  ".join(part for part in (ran, payload_text({k: v for k, v in fields.items() if v != ""})) if part)
+
+
+def _command(transcript: dict[str, Any]) -> str:
+    argv = " ".join(str(word) for word in transcript.get("argv", ()))
+    status = transcript.get("exit_status")
+    ended = f"exit {status}" if status is not None else f"no answer: {transcript.get('error') or 'stopped'}"
+    return f"{transcript.get('machine', '')}: {argv} ({ended}, {transcript.get('duration_ms', 0)} ms)"
+
+
+def _log_entry(line: LogLine) -> Entry:
+    level = "" if line.level == "info" else f"{line.level.upper()}  "
+    return Entry(line.logged_at, "log", line.event, f"{level}{log_detail(line)}")
+
+
+def _task_entries(task: CorrelatedTask) -> list[Entry]:
+    about = f"{task.task_id} on {task.node_name or task.node_id}"
+    rows = [Entry(task.issued_at, "node task", "queued", f"{task.type} {about}")]
+    if task.ended_at:
+        took = f" in {duration(task.started_at, task.ended_at)}" if task.started_at else ""
+        result = f" [{payload_text(task.result)}]" if task.result else ""
+        error = f": {task.error.code}: {task.error.message}" if task.error else ""
+        rows.append(Entry(task.ended_at, "node task", task.state, f"{task.type} {about}{took}{result}{error}"))
+    return rows
 
 
 def _operation_entries(operation: Operation, names: dict[str, str]) -> list[Entry]:
