@@ -11,7 +11,6 @@ gpuaas op wait op_01k9z0c5p3v2m8q7r6t5w4x3y2 --timeout 600
     --timeout: Longest time to wait, in seconds; 0: until the operation ends.
 gpuaas op log op_01k9z0c5p3v2m8q7r6t5w4x3y2
     Show the lines of the app controller's log about an operation, oldest first. Secrets are replaced.
-    operation OPERATION
 gpuaas op retry op_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "the network is back"
     Retry a failed operation. Steps that succeeded are not repeated.
 gpuaas op cancel op_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "wrong machine"
@@ -30,7 +29,7 @@ gpuaas op tombstone op_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "the machine burnt do
 
 import asyncio
 
-from gpuaas_contract.operations import EXITS, OPERATION_GET, OPERATION_LOG
+from gpuaas_contract.operations import EXITS, OPERATION_GET, OPERATION_LOG, LogLine
 from msgspec.inspect import FloatType
 
 from gpuaas_cli import failures
@@ -54,13 +53,17 @@ async def _wait(call: Call) -> int:
     raise failures.timeout(message, f"gpuaas op follow {operation_id}")
 
 
+def _time(line: LogLine) -> str:
+    return steps.moment(line.logged_at)
+
+
 _TIMEOUT = Field(type=FloatType(ge=0), default=0)
 COMMANDS = {
     "op follow": Command(calls=(OPERATION_GET,), work=_follow, show=nothing),
     "op wait": Command(calls=(OPERATION_GET,), extra={"timeout": _TIMEOUT}, work=_wait, show=nothing),
     "op log": Command(
         OPERATION_LOG,
-        table=table("TIME=logged_at LEVEL EVENT DETAIL", "event", DETAIL=steps.log_detail),
+        table=table("TIME LEVEL EVENT DETAIL", "event", TIME=_time, DETAIL=steps.log_detail),
     ),
     "op retry": EXITS["retry"],
     "op cancel": Command(EXITS["cancel"], wanted="cancelled"),

@@ -152,7 +152,7 @@ def _target(path: str) -> Iterator[Callable[[bytes], object]]:
         unfinished.unlink(missing_ok=True)
 
 
-_ENTRIES = table("TIME=at SOURCE WHAT DETAIL", "what")
+_ENTRIES = table("TIME SOURCE WHAT DETAIL", "what", TIME=lambda entry: steps.moment(entry.at))
 
 
 def _triage_show(call: Call, result: Correlation) -> None:

@@ -3,11 +3,12 @@
 
 import datetime
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gpuaas_contract.correlations import CorrelatedTask, Correlation, RefusedRequest
+from gpuaas_contract.events import Event
 from gpuaas_contract.instances import Member
 from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS, LogLine, Operation, Preview, Step
 
@@ -124,6 +125,11 @@ def _preview(preview: Preview, names: Mapping[str, str], now: datetime.datetime)
     ]
 
 
+def moment(value: datetime.datetime) -> str:
+    """Return a time with milliseconds, because many entries of a timeline have the same second."""
+    return f"{value.astimezone(datetime.UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
+
+
 @dataclass(frozen=True)
 class Entry:
     at: datetime.datetime
@@ -134,20 +140,25 @@ class Entry:
 
 def timeline(bundle: Correlation) -> list[Entry]:
     """Return everything with one correlation id, in time order."""
-    names = names_of(bundle.members)
+    names, known = names_of(bundle.members), {operation.operation_id for operation in bundle.operations}
     rows = [entry for operation in bundle.operations for entry in _operation_entries(operation, names)]
     rows += [_member_entry(member) for member in bundle.members]
     for event in bundle.events:
         if event.type != "apps.operation.step":  # steps are already listed from the operation, with durations
-            rows.append(Entry(event.occurred_at, "event", event.type, payload_text(event.payload)))
+            rows.append(Entry(event.occurred_at, "event", event.type, payload_text(_payload(event, known))))
     for row in bundle.audit or ():
         detail = f"{row.actor_type} {row.actor_id} {row.result} {row.target}"
         rows.append(Entry(row.occurred_at, "audit", row.action, detail))
     rows += [_refused_entry(request) for request in bundle.refused]
     rows += [entry for task in bundle.node_tasks for entry in _task_entries(task)]
-    # Reports of steps are already listed from the operation.
-    rows += [_log_entry(line) for line in bundle.log if line.event != "step.reported"]
+    rows += [_log_entry(line) for line in bundle.log]
     return sorted(rows, key=lambda entry: entry.at)
+
+
+def _payload(event: Event, operation_ids: Collection[str]) -> dict[str, Any]:
+    """Return the payload of an event, without the operation if there is only one: its id is on other lines."""
+    is_known = len(operation_ids) == 1 and event.payload.get("operation_id") in operation_ids
+    return {key: value for key, value in event.payload.items() if not (is_known and key == "operation_id")}
 
 
 def _refused_entry(request: RefusedRequest) -> Entry:

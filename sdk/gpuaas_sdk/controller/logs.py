@@ -20,6 +20,8 @@ from gpuaas_contract.runtime import LOG_BATCH_MAX, LOG_LINE_BYTES_MAX, ReportedL
 _LEVELS: dict[str, LogLevel] = {"info": "info", "warning": "warning", "error": "error", "critical": "error"}
 _KNOWN = frozenset({"app", "operation_id", "instance_id", "correlation_id", "event", "level", "timestamp"})
 """Fields that the platform stores anyway, or that every line has."""
+_STORED_ANYWAY = frozenset({"step.reported"})
+"""Events that the platform stores as something else: the steps of an operation."""
 _EVENT_CHARS_MAX, _TEXT_CHARS_MAX, _DEPTH_MAX = 200, 1_500, 8
 _SECRET_CHARS_MIN = 4
 """Shorter texts occur in many lines by chance."""
@@ -96,7 +98,7 @@ def collected(into: OperationLog) -> Iterator[None]:
 def capture(logger: object, method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Copy a line to the log of the running operation. It is a processor of structlog, after the level was added."""
     log, level = _CURRENT.get(), _LEVELS.get(str(entry.get("level", "")))
-    if log is not None and level is not None:
+    if log is not None and level is not None and entry.get("event") not in _STORED_ANYWAY:
         fields = {name: value for name, value in entry.items() if name not in _KNOWN}
         log.add(level, str(entry.get("event", "")), fields)
     return entry

@@ -28,6 +28,10 @@ def events(platform: FakePlatform, operation_id: str) -> list[str]:
     return [line.event for line in platform.log(operation_id)]
 
 
+async def _checked() -> None:
+    return None
+
+
 async def test_lines_of_the_kit_and_of_the_app_reach_the_platform_with_the_end(
     app: App, platform: FakePlatform, working: Working
 ) -> None:
@@ -35,6 +39,7 @@ async def test_lines_of_the_kit_and_of_the_app_reach_the_platform_with_the_end(
     async def deploy(op: Operation) -> None:
         log.info("licence.checked", seats=4)
         log.debug("licence.details")
+        await op.step("check the licence", _checked)
         raise Permanent("no licence")
 
     instance = platform.add_instance({"head": ["n0"]})
