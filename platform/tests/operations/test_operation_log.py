@@ -71,9 +71,10 @@ async def test_lines_of_a_holder_that_lost_its_lease_are_refused(held: Held) -> 
     assert await numbers(held) == []
 
 
-async def test_pages_follow_each_other_and_a_made_up_token_is_refused(held: Held) -> None:
+async def test_pages_follow_each_other(held: Held) -> None:
     await beat(held, *(line(number) for number in range(1, 8)))
-    events, token = [], ""
+    events: list[str] = []
+    token: str | None = ""
     while token is not None:
         part = await page(held, page_size=3, **({"page_token": token} if token else {}))
         events += [stored.event for stored in part.items]

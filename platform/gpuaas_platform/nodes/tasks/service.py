@@ -47,7 +47,7 @@ async def queue(
             "node_id": node_id,
             "type": kind,
             "params": params,
-            "issued_at_s": int(origin.now.timestamp()),
+            "issued_at_s": origin.now.timestamp(),
             "expires_at_s": int(expires_at.timestamp()),
             "correlation_id": origin.correlation_id,
             "traceparent": origin.traceparent,

@@ -127,7 +127,7 @@ async def page(reader: db.Reader, node_id: str, query: PageRequest) -> Page[Node
 class _Payload(msgspec.Struct):
     """The fields of a signed task that operators can see. The parameters are only for the node."""
 
-    issued_at_s: int
+    issued_at_s: float
     expires_at_s: int
     correlation_id: str
     traceparent: str = ""
@@ -146,7 +146,7 @@ def _node_task(row: db.Row) -> NodeTask:
         result=ended.result if ended else {},
         error=ended.error if ended else None,
         correlation_id=payload.correlation_id,
-        issued_at=clock.moment(payload.issued_at_s * 1_000_000),
+        issued_at=clock.moment(round(payload.issued_at_s * 1_000_000)),
         expires_at=clock.moment(payload.expires_at_s * 1_000_000),
     )
 
