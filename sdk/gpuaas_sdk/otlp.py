@@ -1,4 +1,4 @@
-"""Send spans of a controller to an OpenTelemetry collector over HTTP. `tracing` loads this only if one is configured.
+"""Send spans of a controller to an OpenTelemetry collector over HTTP. `traces` loads this only if one is configured.
 
 The exporter reads the address and other settings from the standard variables, such as `OTEL_EXPORTER_OTLP_ENDPOINT`
 and `OTEL_EXPORTER_OTLP_HEADERS`. Needs the extra `gpuaas-sdk[otlp]`."""
@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
 from opentelemetry.trace.status import Status, StatusCode
 
-from gpuaas_sdk.tracing import Span
+from gpuaas_sdk.traces import Span
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 

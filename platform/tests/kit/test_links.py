@@ -26,6 +26,6 @@ from gpuaas_platform.kit import links
     ],
 )
 def test_a_template_has_a_fixed_host_and_only_known_placeholders(template: str, problem: str) -> None:
-    found = links.check(template, "correlation_id")
-    assert (found == "") == (problem == "")
-    assert problem in found
+    answer = links.check(template, "correlation_id")
+    assert (answer == "") == (problem == "")
+    assert problem in answer

@@ -17,7 +17,7 @@ from gpuaas_contract import identity, instances, lifecycles, node, operations
 from gpuaas_platform import server
 from gpuaas_platform.edge import http
 from gpuaas_platform.kit.settings import Settings
-from gpuaas_sdk import tracing
+from gpuaas_sdk import traces
 from gpuaas_sdk.auth import ServiceAccount
 from gpuaas_sdk.client import Client
 from gpuaas_sdk.controller import App, Member, Operation, RunnerSettings
@@ -80,13 +80,13 @@ async def deployed(world: World, address: str, app: App) -> operations.Operation
     account = await world.call(identity.SERVICE_ACCOUNT_CREATE, identity.CreateServiceAccount(name="toy", apps=["toy"]))
     where = {"service_account_id": account.service_account_id}
     key = await world.call(identity.SERVICE_ACCOUNT_KEY_CREATE, **where)
-    spans = tracing.open_spans("gpuaas-app-toy")
+    spans = traces.open_spans("gpuaas-app-toy")
     assert spans is not None
     async with Client(address, ServiceAccount(key.key_id, key.client_secret)) as client, asyncio.timeout(60):
         asked = (await world.deploy()).operation
         runner = app.runner(client, world.project_id, "toy@test", connect=FakeMachines().connect, spans=spans)
         work = [answer_tasks(world, machine) for machine in world.nodes.values()]
-        working = [asyncio.create_task(one) for one in (*work, runner.run())]
+        working = [asyncio.create_task(part) for part in (*work, runner.run())]
         try:
             while asked.status not in lifecycles.ENDED_OPERATION:
                 query = {"wait_s": 10, "revision": asked.revision}

@@ -11,7 +11,7 @@ from gpuaas_contract import characters
 from gpuaas_contract.endpoint import Answer, Endpoint, RequestBody
 from gpuaas_contract.wire import NoBody
 
-from gpuaas_sdk import tracing
+from gpuaas_sdk import traces
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Request(Generic[RequestBody, Answer]):
             "X-Correlation-ID": self.correlation_id,
             "If-Match": self.if_match,
             "Content-Type": "application/json" if self.content is not None else "",
-            "traceparent": tracing.traceparent(),
+            "traceparent": traces.traceparent(),
         }
         return {name: value for name, value in headers.items() if value}
 

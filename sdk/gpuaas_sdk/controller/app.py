@@ -16,7 +16,7 @@ from gpuaas_sdk.controller.handlers import ActionHandler, Handler, Handlers, Pre
 from gpuaas_sdk.controller.operation.machines import Connect
 from gpuaas_sdk.controller.reconcile import Reconcile
 from gpuaas_sdk.controller.runner import DEFAULT_SETTINGS, Runner, RunnerSettings
-from gpuaas_sdk.tracing import Spans
+from gpuaas_sdk.traces import Spans
 
 Name = TypeVar("Name")
 AnyHandler = TypeVar("AnyHandler")

@@ -17,13 +17,13 @@ from gpuaas_contract.catalog import Manifest
 from gpuaas_contract.errors import ApiError, CredentialsInvalid
 from gpuaas_contract.identity import ME
 
-from gpuaas_sdk import tracing
+from gpuaas_sdk import traces
 from gpuaas_sdk.auth import ServiceAccount
 from gpuaas_sdk.client import Client
 from gpuaas_sdk.controller import logs, service
 from gpuaas_sdk.controller.runner import Runner
 from gpuaas_sdk.outcomes import NoAnswer
-from gpuaas_sdk.tracing import Spans
+from gpuaas_sdk.traces import Spans
 
 EXIT_USAGE = 64
 EXIT_REFUSED = 77
@@ -181,9 +181,9 @@ def _client(options: argparse.Namespace, credentials: Credentials) -> Client:
 
 def _open_spans(app_slug: str) -> Spans | None:
     try:
-        return tracing.open_spans(f"gpuaas-app-{app_slug}")
+        return traces.open_spans(f"gpuaas-app-{app_slug}")
     except ModuleNotFoundError as error:
-        log.warning("tracing.packages_missing", error=str(error), fix="pip install 'gpuaas-sdk[otlp]'")
+        log.warning("spans.packages_missing", error=str(error), fix="pip install 'gpuaas-sdk[otlp]'")
         return None
 
 

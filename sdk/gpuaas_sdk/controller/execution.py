@@ -11,7 +11,7 @@ from gpuaas_contract.operations import Operation as Record
 from gpuaas_contract.runtime import COMPLETE, FAIL, CompleteOperation, FailOperation
 from msgspec.structs import replace
 
-from gpuaas_sdk import tracing
+from gpuaas_sdk import traces
 from gpuaas_sdk.controller import rules
 from gpuaas_sdk.controller.handlers import Handlers, Result
 from gpuaas_sdk.controller.lease import Lease
@@ -53,7 +53,7 @@ class Execution:
             failure = await self._perform()
             if failure is not None:
                 self._reporting_end.set()
-                tracing.fail()
+                traces.fail()
                 log.error("operation.failed", code=failure.code, error=failure.message, fix=failure.fix)
                 await self._report_end(FAIL, failure)
         except LeaseLost as error:

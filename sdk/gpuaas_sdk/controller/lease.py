@@ -14,7 +14,7 @@ from gpuaas_contract.operations import Operation, Receipt
 from gpuaas_contract.runtime import HEARTBEAT, Heartbeat
 from gpuaas_contract.wire import Item, NoBody, Page
 
-from gpuaas_sdk import tracing
+from gpuaas_sdk import traces
 from gpuaas_sdk.client import Client
 from gpuaas_sdk.controller.logs import OperationLog
 from gpuaas_sdk.outcomes import NoAnswer
@@ -114,7 +114,7 @@ class Lease:
         # earlier, so this process never believes in a lease that has expired.
         sent_at, lines = self._clock(), self.log.batch()
         try:
-            with tracing.detached():
+            with traces.detached():
                 receipt = await self._client.call(
                     HEARTBEAT,
                     Heartbeat(epoch=self.epoch, lease_s=self._lease_s, log=lines),

@@ -14,7 +14,7 @@ from gpuaas_contract.operations import Operation as OperationRecord
 from gpuaas_contract.runtime import CLAIM, LEASE_S_MAX, Claim, ClaimOperation
 from gpuaas_contract.wire import WAIT_S_MAX
 
-from gpuaas_sdk import machine, tracing
+from gpuaas_sdk import machine, traces
 from gpuaas_sdk.client import Client
 from gpuaas_sdk.controller import execution, logs, reconcile
 from gpuaas_sdk.controller.execution import Execution
@@ -24,7 +24,7 @@ from gpuaas_sdk.controller.operation import Operation
 from gpuaas_sdk.controller.operation.machines import Connect
 from gpuaas_sdk.controller.reconcile import Reconciler, ReconcileSettings
 from gpuaas_sdk.outcomes import NoAnswer
-from gpuaas_sdk.tracing import Spans
+from gpuaas_sdk.traces import Spans
 
 log = structlog.get_logger()
 
@@ -177,7 +177,7 @@ class Runner:
         with (
             structlog.contextvars.bound_contextvars(app=self._app_slug, **about),
             logs.collected(claimed.lease.log),
-            tracing.continued(record.traceparent, self._spans, f"operation {record.kind}", _attributes(about)),
+            traces.continued(record.traceparent, self._spans, f"operation {record.kind}", _attributes(about)),
         ):
             if previous is not None:
                 # This process lost the lease and claimed the operation again. Stop the old handler and wait for its

@@ -62,7 +62,7 @@ async def test_values_that_the_platform_delivered_are_replaced_also_in_lines_fro
         log.info("key.chosen", key="my-own-join-key")
         secrets.append(await op.secret("role_join", "own", "my-own-join-key"))
         secrets.append(await op.secret("role_join", "random"))
-        log.info("joined", command=["join", f"--token={secrets[1]}"], **{secrets[1]: 1})
+        log.info("worker.joined", command=["join", f"--token={secrets[1]}"], **{secrets[1]: 1})
 
     instance = platform.add_instance({"head": ["n0"]})
     async with working():
@@ -70,7 +70,7 @@ async def test_values_that_the_platform_delivered_are_replaced_also_in_lines_fro
     sent = msgspec.json.encode([body.log for name, body in platform.calls if name in (HEARTBEAT.name, FAIL.name)])
     sent += msgspec.json.encode(platform.log(ended.operation_id))
     assert [secret for secret in secrets if secret.encode() in sent] == []
-    joined = next(line for line in platform.log(ended.operation_id) if line.event == "joined")
+    joined = next(line for line in platform.log(ended.operation_id) if line.event == "worker.joined")
     assert joined.fields == {"command": ["join", f"--token={REDACTED}"], REDACTED: 1}
 
 
@@ -106,14 +106,14 @@ async def test_more_lines_than_fit_into_one_request_are_sent_before_the_end(
     @app.operation("stop")
     async def stop(op: Operation) -> None:
         for number in range(3 * LOG_BATCH_MAX):
-            log.info("counted", number=number)
+            log.info("number.counted", number=number)
         for member in op.targets:
             await op.report(member, status="drained")
 
     instance = platform.add_instance({"head": ["n0"]}, ready=True)
     async with working():
         ended = await platform.ended(platform.request(instance, "stop").operation_id)
-    counted = [line.fields["number"] for line in platform.log(ended.operation_id) if line.event == "counted"]
+    counted = [line.fields["number"] for line in platform.log(ended.operation_id) if line.event == "number.counted"]
     assert counted == [*range(3 * LOG_BATCH_MAX)]
     last = next(body for name, body in platform.calls if name == COMPLETE.name)
     assert 0 < len(last.log) <= LOG_BATCH_MAX

@@ -24,13 +24,13 @@ async def secret(lease: Lease, purpose: SecretPurpose, name: str, value: str, tt
     opening = OpenDelivery(operation_id=lease.record.operation_id, epoch=lease.epoch)
     try:
         issued = await lease.report(SECRET_ISSUE, request)
-        opened = await lease.call(DELIVERY_OPEN, opening, delivery_id=issued.delivery_id)
+        delivered = await lease.call(DELIVERY_OPEN, opening, delivery_id=issued.delivery_id)
     except LeaseLost:
         raise
     except ApiError as error:
         raise rules.refused(f"Secret {name} ({purpose}) cannot be read", error) from error
-    lease.log.hide(opened.value)
-    return opened.value
+    lease.log.hide(delivered.value)
+    return delivered.value
 
 
 async def credential(lease: Lease, credential_id: str) -> tuple[Credential, str]:

@@ -15,7 +15,7 @@ from gpuaas_contract.errors import LeaseLost
 from gpuaas_contract.lifecycles import StepState
 from gpuaas_contract.runtime import STEP_REPORT, ReportStep
 
-from gpuaas_sdk import tracing
+from gpuaas_sdk import traces
 from gpuaas_sdk.controller import rules
 from gpuaas_sdk.controller.lease import Lease
 from gpuaas_sdk.failures import Permanent, Temporary
@@ -62,7 +62,7 @@ class Steps:
         self._running.add(step.key)
         previous = _CURRENT_STEP.set(step)
         try:
-            with tracing.span(f"step {name}", {"gpuaas.step": name, "gpuaas.member_id": member_id}):
+            with traces.span(f"step {name}", {"gpuaas.step": name, "gpuaas.member_id": member_id}):
                 await self._perform(step, attempt)
         finally:
             _CURRENT_STEP.reset(previous)
@@ -83,7 +83,7 @@ class Steps:
         log.info("machine.command", step=step.name if step else "", transcript=msgspec.to_builtins(line))
         # The arguments may contain values that only this controller may have, so the span has the program's name only.
         status = -1 if line.exit_status is None else line.exit_status
-        tracing.add(
+        traces.add(
             f"machine {line.argv[0]}",
             line.started_at,
             line.duration_ms,
