@@ -75,6 +75,10 @@ class Worker:
 
     def handle(self, task: rules.Task) -> bool:
         """Run one delivered task and post its result; return False if the task cannot be done yet."""
+        with log.about(task.correlation_id):
+            return self._handle(task)
+
+    def _handle(self, task: rules.Task) -> bool:
         if task.node_id != self.client.node_id:
             log.error("task.refused", task_id=task.task_id, code="task_other_node")
             error = rules.problem("task_other_node", f"the task is not for this node, {self.client.node_id}")
@@ -116,12 +120,12 @@ class Worker:
         if refusal is not None:
             log.error("task.refused", code=refusal["code"], error=refusal["message"], **_log_fields(task))
             return rules.outcome("refused", error=refusal)
-        started_s = time.monotonic()
+        started_at_s, started_s = time.time(), time.monotonic()
         outcome = self._run_handler(task)
         write = log.error if outcome["error"] else log.info
-        duration_s = time.monotonic() - started_s
-        write("task.ended", status=outcome["status"], error=outcome["error"], took_s=duration_s, **_log_fields(task))
-        return outcome
+        took_s = time.monotonic() - started_s
+        write("task.ended", status=outcome["status"], error=outcome["error"], took_s=took_s, **_log_fields(task))
+        return {**outcome, "started_at_s": started_at_s, "took_s": took_s}
 
     def _run_handler(self, task: rules.Task) -> dict[str, Any]:
         try:

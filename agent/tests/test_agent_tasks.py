@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuaas_agent import config, ed25519, errors, identity, journal, main, parameters, report, rules, tasks, wire
+from gpuaas_agent import config, ed25519, errors, identity, journal, log, main, parameters, report, rules, tasks, wire
 from gpuaas_agent.testing import openssl
 from gpuaas_agent.testing import platform as testing_platform
 
@@ -39,6 +39,7 @@ class Bench:
             "test.count": rules.Handler({"word": parameters.text("[a-z]+")}, self._count),
             "test.fail": rules.Handler({}, self._fail),
             "test.later": rules.Handler({}, self._later),
+            "test.chatty": rules.Handler({}, self._chatty),
             "test.crash": rules.Handler({}, lambda params: params["missing"]),
         }
         record = journal.Journal(self.state / "tasks")
@@ -53,6 +54,10 @@ class Bench:
     def _count(self, params: dict[str, Any]) -> dict[str, Any]:
         self.executed.append(params)
         return {"times": len(self.executed)}
+
+    def _chatty(self, _params: dict[str, Any]) -> dict[str, Any]:
+        log.info("handler.wrote")
+        return {}
 
     def _later(self, _params: dict[str, Any]) -> dict[str, Any]:
         self.executed.append({})
@@ -87,7 +92,22 @@ def error_code(platform: testing_platform.Platform) -> tuple[str, str]:
 def test_a_good_task_runs_once_and_is_reported(platform: testing_platform.Platform, bench: Bench) -> None:
     assert bench.handle(platform.task(bench.node_id, "test.count", {"word": "go"}))
     assert bench.executed == [{"word": "go"}]
-    assert platform.results[0][1] == {"status": "succeeded", "result": {"times": 1}, "error": None}
+    result = dict(platform.results[0][1])
+    assert 0 < result.pop("started_at_s") <= time.time()
+    assert result.pop("took_s") >= 0
+    assert result == {"status": "succeeded", "result": {"times": 1}, "error": None}
+
+
+def test_every_line_that_is_logged_while_a_task_runs_has_its_correlation_id(
+    platform: testing_platform.Platform, bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    envelope = platform.task(bench.node_id, "test.chatty", {})
+    capsys.readouterr()
+    assert bench.handle(envelope)
+    assert bench.handle(platform.task("node_other", "test.chatty", {}))
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [line["event"] for line in lines] == ["handler.wrote", "task.ended", "task.refused"]
+    assert {line["correlation_id"] for line in lines} == {json.loads(envelope["payload"])["correlation_id"]}
 
 
 def test_a_changed_payload_has_no_effect_and_is_not_reported(platform: testing_platform.Platform, bench: Bench) -> None:

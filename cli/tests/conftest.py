@@ -86,7 +86,9 @@ def release_key(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory, release_key: Path) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("server"), "--agent-release-key", f"{release_key}.pub") as running:
+    logs, traces = "https://logs.example/q?id={correlation_id}", "https://traces.example/{trace_id}"
+    links = ("--log-url-template", logs, "--trace-url-template", traces)
+    with serving(tmp_path_factory.mktemp("server"), "--agent-release-key", f"{release_key}.pub", *links) as running:
         yield running
 
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import structlog
 from gpuaas_sdk.controller import (
     AccessBundle,
     App,
@@ -21,6 +22,7 @@ from gpuaas_sdk.controller import (
     Work,
 )
 
+log = structlog.get_logger()
 app = App("demo", manifest=Path(__file__).with_name("demo_manifest.yaml"), packages=["hello"])
 
 
@@ -151,6 +153,8 @@ async def _start(op: Operation, member: Member) -> None:
     fails = fails or (behaviour == "fail_add" and op.kind == "add")
     if fails and member.component_key == "worker":
         await op.report(member, detail={"daemon": "demod", "exit": 203, "journal": "demod: \x1b[31mno licence\x1b[0m"})
+        key = await op.secret("role_join", "join-key")
+        log.warning("daemon.ended", daemon="demod", status=203, command=f"demod --join {key}")
         raise Permanent("demod ended with status 203: no licence", fix="gpuaas ssh " + member.node_name)
 
 

@@ -109,4 +109,4 @@ def test_the_correlation_id_of_a_refused_request_leads_to_it(cli: Cli) -> None:
     assert line.split()[1:4] == ["refused", "not_found", "apps.instance.stop"]
     assert "by user admin: " in line
     unknown = cli("triage", "cor_unknown", expect=4)
-    assert "search the logs of the servers for cor_unknown" in unknown.err
+    assert "search the logs of the servers: https://logs.example/q?id=cor_unknown" in unknown.err

@@ -122,10 +122,35 @@ def test_the_pages_of_the_instance_and_the_member_show_the_same_failure(
 def test_triage_gathers_all_of_one_correlation_id(failed: dict[str, Any], cloud: Cli) -> None:
     lines = cloud("triage", failed["correlation_id"]).out.splitlines()
     sources = {line.split()[1] for line in lines[1:] if line.startswith("20")}
-    assert sources == {"operation", "step", "member", "event", "audit"}
+    assert sources == {"operation", "step", "member", "event", "audit", "log"}
     moments = [line.split()[0] for line in lines[1:] if line.startswith("20")]
     assert moments == sorted(moments)
-    assert f"gpuaas describe operation {failed['operation_id']}" in lines[-1]
+    assert [line.strip() for line in lines[-6:]] == [
+        f"gpuaas describe operation {failed['operation_id']}",
+        f"gpuaas op log {failed['operation_id']}",
+        "",
+        "Links",
+        f"log: https://logs.example/q?id={failed['correlation_id']}",
+        f"trace: https://traces.example/{failed['traceparent'].split('-')[1]}",
+    ]
+    bundle = cloud("triage", failed["correlation_id"], "-o", "json").json
+    assert [link["kind"] for link in bundle["links"]] == ["log", "trace"]
+
+
+def test_the_log_of_an_operation_shows_the_lines_of_its_app_without_secrets(
+    failed: dict[str, Any], cloud: Cli, golden: Golden, steady: Steady
+) -> None:
+    shown = cloud("op", "log", failed["operation_id"]).out
+    golden("op-log.txt", steady(shown))
+    assert "demod --join [secret]" in shown
+    assert [line for line in cloud("triage", failed["correlation_id"]).out.splitlines() if "demod --join" in line]
+
+
+def test_triage_shows_the_tasks_of_nodes_with_their_result(cloud: Cli) -> None:
+    allocation = cloud("allocation", "list", "-o", "json").json["items"][0]
+    lines = cloud("triage", allocation["correlation_id"]).out.splitlines()
+    (ended,) = [line for line in lines if "allocation.provision" in line and "succeeded" in line]
+    assert f" on {allocation['node_name']}" in ended
 
 
 def test_events_and_audit_are_found_by_correlation_id(failed: dict[str, Any], cloud: Cli) -> None:

@@ -123,6 +123,10 @@ class TaskResult(Request):
     """`refused`: the node did not accept the task and did nothing."""
     result: dict[str, Any] = {}
     error: TaskError | None = None
+    started_at_s: float = 0
+    """When the node began the task, in seconds since 1970 by its clock; 0 if it does not report it."""
+    took_s: Annotated[float, msgspec.Meta(ge=0)] = 0
+    """How long the task took."""
 
 
 class TaskReceipt(Wire):

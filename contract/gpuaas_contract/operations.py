@@ -120,6 +120,25 @@ class Step(Wire):
     """None while the step runs, and for steps without commands on machines."""
 
 
+LogLevel = Literal["info", "warning", "error"]
+
+
+class LogLine(Wire):
+    """A line of the app controller's log about one operation."""
+
+    operation_id: str
+    position: int
+    """Number of the line in the operation's log; 1 is the first."""
+    logged_at: Timestamp
+    """When the line was written, by the clock of the controller."""
+    level: LogLevel
+    event: str
+    """Name of the event, such as `machine.command`."""
+    fields: dict[str, Any]
+    epoch: int
+    """Epoch of the claim under which the line was written."""
+
+
 class Evidence(Wire):
     """What a controller observed of a member's work."""
 
@@ -301,6 +320,9 @@ class OperationHead(Wire):
     """Only for kind `preview`: what the controller answered."""
     operator_service_account_id: str = ""
     """The only service account that may claim the operation; empty: any of the project."""
+    traceparent: str = ""
+    """W3C trace context of the request that created the operation; its controller continues this trace. Empty for an
+    operation of an earlier release."""
     exits_taken: list[ExitTaken] = []
     """What people did to end the operation (retry, cancel, give up), in order."""
 
@@ -376,6 +398,13 @@ OPERATION_LIST = PROJECT.row(
 OPERATION_STEPS = OPERATION.row(
     "/steps", "apps.operation.steps", "Steps of an operation in the order in which they began"
 ).list(Step, "apps.operation.read", query=StepListQuery)
+OPERATION_LOG = OPERATION.row(
+    "/log",
+    "apps.operation.log",
+    "Lines of the app controller's log about an operation",
+    "Controllers that are written with the SDK send them. Values of secrets are replaced. Lines are deleted after a "
+    "week.",
+).list(LogLine, "apps.operation.read")
 OPERATION_RETRY = OPERATION.row(
     "/retry", "apps.operation.retry", "Retry a failed operation", "Steps that succeeded are not repeated."
 ).post(

@@ -9,7 +9,7 @@ from gpuaas_contract import errors
 from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import BULK_MAX, AccessBundle, Command, Connection, Instance, Member
 from gpuaas_contract.lifecycles import MemberStatus, StepState
-from gpuaas_contract.operations import Evidence, FailureClass, Operation, Preview, Receipt, Transcript
+from gpuaas_contract.operations import Evidence, FailureClass, LogLevel, Operation, Preview, Receipt, Transcript
 from gpuaas_contract.paths import INSTANCE, OPERATION, OPERATION_MEMBER, PROJECT
 from gpuaas_contract.wire import Id, LongText, Request, ShortText, Timestamp, WaitSeconds, Wire, json_bytes
 
@@ -20,6 +20,25 @@ LEASE_S_MAX = 60
 LeaseSeconds = Annotated[int, msgspec.Meta(ge=1, le=LEASE_S_MAX, description=f"From 1 to {LEASE_S_MAX} seconds.")]
 STEPS_MAX = 8 * BULK_MAX
 """Largest number of steps of one operation: eight for each member of the largest one."""
+
+LOG_LINE_BYTES_MAX, LOG_BATCH_MAX = 4_096, 100
+"""Bounds of the log lines in one request. `protocol.log` has those of a whole operation."""
+
+
+class ReportedLogLine(Request):
+    """A line of the controller's log about the operation, without values of secrets."""
+
+    number: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
+    """Number of the line under this claim, from 1. A line that was already sent is not stored again."""
+    logged_at: Timestamp
+    level: LogLevel
+    event: ShortText
+    """Name of the event, such as `machine.command`."""
+    fields: Annotated[dict[str, Any], json_bytes(LOG_LINE_BYTES_MAX)] = {}
+    """More values of the line, at most 4 KiB as JSON."""
+
+
+LogBatch = Annotated[list[ReportedLogLine], msgspec.Meta(max_length=LOG_BATCH_MAX)]
 
 
 class ClaimOperation(Request):
@@ -61,6 +80,8 @@ class Heartbeat(HolderRequest):
 
     lease_s: LeaseSeconds = 15
     """How long the lease lasts from now on without another heartbeat."""
+    log: LogBatch = []
+    """New lines of the controller's log, oldest first."""
 
 
 class ReportStep(HolderRequest):
@@ -100,6 +121,8 @@ class CompleteOperation(HolderRequest):
     undone: bool = False
     """True: the work was undone after a cancel. Needed where members are `ready` before and after the operation; false:
     the work was done, and the cancel came too late."""
+    log: LogBatch = []
+    """The last lines of the controller's log, oldest first."""
 
 
 class FailOperation(HolderRequest):
@@ -113,6 +136,8 @@ class FailOperation(HolderRequest):
     """What can be done about the failure; shown with the operation's error."""
     fix: str = ""
     """What people can do about the failure, as text."""
+    log: LogBatch = []
+    """The last lines of the controller's log, oldest first."""
 
 
 class PublishAccess(HolderRequest):

@@ -25,6 +25,7 @@ from gpuaas_platform.kit.reactions import Reactions
 from gpuaas_platform.kit.recent_refusals import RecentRefusals
 from gpuaas_platform.kit.refusals import Refusals
 from gpuaas_platform.kit.settings import Settings
+from gpuaas_platform.kit.traces import Spans
 
 Body = TypeVar("Body")
 Answer = TypeVar("Answer")
@@ -64,6 +65,8 @@ class Site:
     """Counts refused sign-ins for the audit trail, also those of dry runs."""
     refused: RecentRefusals = field(default_factory=RecentRefusals)
     """The last refused requests of each project, for `record.correlation.get`."""
+    spans: Spans | None = None
+    """Sends spans to a collector; None if none is configured."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,8 @@ class Origin(msgspec.Struct, frozen=True):
     """Address the request came from; empty for the platform's own work."""
     route: str = ""
     """Name of the endpoint that was called; empty for the platform's own work."""
+    traceparent: str = ""
+    """W3C trace context of the request; empty for the platform's own work."""
 
 
 class Owned(Protocol):

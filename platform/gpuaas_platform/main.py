@@ -24,7 +24,7 @@ from gpuaas_platform.commands import install as install_command
 from gpuaas_platform.custody import key_files
 from gpuaas_platform.identity import service as identity
 from gpuaas_platform.identity.users import first_password
-from gpuaas_platform.kit import clock, ids, logs, peers
+from gpuaas_platform.kit import clock, ids, links, logs, peers
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.nodes import signatures
 
@@ -55,6 +55,10 @@ _TLS = {
     "key-file": "private key of that certificate",
     "authority-file": "certificate of the authority that signed it, which agents pin",
 }
+_LINKS = (
+    ("log", "correlation_id", "https://logs.example/search?q={correlation_id}&from={start_ms}&to={end_ms}"),
+    ("trace", "trace_id", "https://traces.example/trace/{trace_id}"),
+)
 _VAULT = {
     "address": "https:// URL of a Vault or OpenBao that keeps the values; empty: the platform's own store",
     "token-file": "file with the token for it; read again when the token is refused",
@@ -232,6 +236,14 @@ def _add_server_options(command: argparse.ArgumentParser) -> None:
         default=environment("OTEL_EXPORTER_OTLP_ENDPOINT", ""),
         help="OpenTelemetry collector that takes spans over HTTP, such as http://127.0.0.1:4318",
     )
+    for kind, needed, example in _LINKS:
+        command.add_argument(
+            f"--{kind}-url-template",
+            metavar="URL",
+            type=functools.partial(_template, needed),
+            default=environment(f"GPUAAS_{kind.upper()}_URL_TEMPLATE", ""),
+            help=f"page of your {kind} system that `gpuaas triage` links to, such as {example}",
+        )
     command.add_argument(
         "--artifact-internal-host",
         dest="artifact_internal_hosts",
@@ -371,6 +383,14 @@ def _release_key(text: str) -> str:
     except (OSError, ValueError) as error:
         raise argparse.ArgumentTypeError(f"{text} is not an Ed25519 public key in PEM form: {error}") from error
     return pem
+
+
+def _template(needed: str, text: str) -> str:
+    """Check the template of a link. It is checked at the start, because people need the link when something fails."""
+    problem = links.check(text, needed) if text else ""
+    if problem:
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be used: {problem}")
+    return text
 
 
 def _rate(text: str) -> float:

@@ -38,7 +38,7 @@ from gpuaas_platform.call import Routes, Site
 from gpuaas_platform.catalog.routes import routes as catalog_routes
 from gpuaas_platform.custody import port as custody
 from gpuaas_platform.custody.embedded import EmbeddedCustody
-from gpuaas_platform.edge import http, idempotency, listener
+from gpuaas_platform.edge import http, idempotency, listener, telemetry
 from gpuaas_platform.edge.acceptor import Acceptor
 from gpuaas_platform.identity.accounts.routes import routes as account_routes
 from gpuaas_platform.identity.routes import routes as identity_routes
@@ -70,6 +70,7 @@ from gpuaas_platform.nodes.routes import routes as node_routes
 from gpuaas_platform.nodes.sanitise import reconcile as sanitise_reconcile
 from gpuaas_platform.nodes.sanitise.http import HttpProvisioner
 from gpuaas_platform.operations import controllers
+from gpuaas_platform.operations import log as operation_log
 from gpuaas_platform.operations import reconcile as operations_reconcile
 from gpuaas_platform.operations import upgrade as accounts_upgrade
 from gpuaas_platform.operations.routes import routes as operations_routes
@@ -102,6 +103,7 @@ RETAINED: tuple[retention.Retained, ...] = (
     *nodes_reconcile.RETAINED,
     breakers.RETAINED,
     controllers.RETAINED,
+    *operation_log.RETAINED,
 )
 """All rows that are deleted when they are old. Each entry belongs to the domain that owns the table."""
 
@@ -147,6 +149,7 @@ async def open_site(
     database = await _open_database(settings, wakes)
     pinned = _pinned(settings, guarded())
     tails = tail.Tails(wakes, tick_s=settings.stream_silence_s_max / 3)
+    spans = telemetry.open_spans(settings)
     try:
         yield Site(
             settings=settings,
@@ -163,8 +166,11 @@ async def open_site(
             openid=_openid_provider(settings),
             opened_at=guarded(),
             gauges=_gauges(guarded, pinned),
+            spans=spans,
         )
     finally:
+        if spans is not None:
+            await asyncio.to_thread(spans.close)
         await tails.close()
         await database.close()
 
@@ -202,10 +208,7 @@ async def serve(
             application = http.application(site, DOMAINS)
             _collect_seldom()
             _map_large_blocks()
-            try:
-                await _serve_all(application, site, listens, sockets)
-            finally:
-                application.close()
+            await _serve_all(application, site, listens, sockets)
 
 
 async def _check_record(site: Site) -> None:

@@ -8,13 +8,14 @@ from gpuaas_sdk.client import Client
 from gpuaas_sdk.controller import command
 from gpuaas_sdk.controller.runner import Runner
 from gpuaas_sdk.testing import FakeMachines
+from gpuaas_sdk.traces import Spans
 
 
 def main() -> None:
     app = controller.build(SETTINGS)
     machines = FakeMachines(FakeSlurm(nodes={"127.0.0.2": ["IDLE"], "127.0.0.4": ["IDLE"]}).answer)
 
-    def runner(client: Client, project_id: str, name: str) -> Runner:
-        return app.runner(client, project_id, name, connect=machines.connect)
+    def runner(client: Client, project_id: str, name: str, *, spans: Spans | None) -> Runner:
+        return app.runner(client, project_id, name, connect=machines.connect, spans=spans)
 
     sys.exit(command.main(app.manifest, (), runner))

@@ -9,6 +9,8 @@ gpuaas op wait op_01k9z0c5p3v2m8q7r6t5w4x3y2 --timeout 600
     Wait until an operation ends. Exit status 0: succeeded; 1: failed or cancelled; 2: not ended in time.
     operation OPERATION
     --timeout: Longest time to wait, in seconds; 0: until the operation ends.
+gpuaas op log op_01k9z0c5p3v2m8q7r6t5w4x3y2
+    Show the lines of the app controller's log about an operation, oldest first. Secrets are replaced.
 gpuaas op retry op_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "the network is back"
     Retry a failed operation. Steps that succeeded are not repeated.
 gpuaas op cancel op_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "wrong machine"
@@ -27,11 +29,13 @@ gpuaas op tombstone op_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "the machine burnt do
 
 import asyncio
 
-from gpuaas_contract.operations import EXITS, OPERATION_GET
+from gpuaas_contract.operations import EXITS, OPERATION_GET, OPERATION_LOG, LogLine
 from msgspec.inspect import FloatType
 
 from gpuaas_cli import failures
+from gpuaas_cli.output import table
 from gpuaas_cli.runner import Call, Command, Field, nothing
+from gpuaas_cli.show import steps
 from gpuaas_cli.work import follow
 
 
@@ -49,10 +53,18 @@ async def _wait(call: Call) -> int:
     raise failures.timeout(message, f"gpuaas op follow {operation_id}")
 
 
+def _time(line: LogLine) -> str:
+    return steps.moment(line.logged_at)
+
+
 _TIMEOUT = Field(type=FloatType(ge=0), default=0)
 COMMANDS = {
     "op follow": Command(calls=(OPERATION_GET,), work=_follow, show=nothing),
     "op wait": Command(calls=(OPERATION_GET,), extra={"timeout": _TIMEOUT}, work=_wait, show=nothing),
+    "op log": Command(
+        OPERATION_LOG,
+        table=table("TIME LEVEL EVENT DETAIL", "event", TIME=_time, DETAIL=steps.log_detail),
+    ),
     "op retry": EXITS["retry"],
     "op cancel": Command(EXITS["cancel"], wanted="cancelled"),
     "op compensate": Command(EXITS["compensate"], wanted="cancelled"),

@@ -30,7 +30,8 @@ gpuaas usage export --csv january.csv --since 2030-01-01 --until 2030-02-01
     Write all usage records to a CSV file. If it fails, no file is written.
     --csv FILE: CSV file to write; - is stdout.
 gpuaas triage cor_01k9z0c5p3v2m8q7r6t5w4x3y2
-    Operations, members, events, audit rows and refused requests of one correlation id, in time order.
+    Everything of one correlation id in time order: refused requests, operations, log lines, node tasks, events, audit
+    rows.
 """
 
 import contextlib
@@ -151,20 +152,24 @@ def _target(path: str) -> Iterator[Callable[[bytes], object]]:
         unfinished.unlink(missing_ok=True)
 
 
-_ENTRIES = table("TIME=at SOURCE WHAT DETAIL", "what")
+_ENTRIES = table("TIME SOURCE WHAT DETAIL", "what", TIME=lambda entry: steps.moment(entry.at))
 
 
 def _triage_show(call: Call, result: Correlation) -> None:
     for part, permission in result.withheld.items():
         output.talk(f"{part}: not shown to you; it needs {permission}")
     for part in result.truncated:
-        output.talk(f"{part}: only the first {PART_MAX} are shown")
+        which = "last" if part == "log" else "first"
+        output.talk(f"{part}: only the {which} {PART_MAX} are shown")
     if call.flags.structured_whole:
         output.show_data(call.flags, result)
         return
     output.show(call.flags, steps.timeline(result), _ENTRIES)
     next_commands = [f"gpuaas describe operation {operation.operation_id}" for operation in result.operations]
-    terminal.out("\n".join(story.section("Next", next_commands)))
+    if result.log:
+        next_commands += [f"gpuaas op log {id_}" for id_ in dict.fromkeys(line.operation_id for line in result.log)]
+    links = [f"{link.kind}: {link.url}" for link in result.links]
+    terminal.out("\n".join([*story.section("Next", next_commands), *story.section("Links", links)]))
 
 
 COMMANDS = {

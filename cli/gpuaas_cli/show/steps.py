@@ -3,12 +3,14 @@
 
 import datetime
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from gpuaas_contract.correlations import Correlation, RefusedRequest
+from gpuaas_contract.correlations import CorrelatedTask, Correlation, RefusedRequest
+from gpuaas_contract.events import Event
 from gpuaas_contract.instances import Member
-from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS, Operation, Preview, Step
+from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS, LogLine, Operation, Preview, Step
 
 from gpuaas_cli.output import aligned, clock_time, duration, flat, listing, payload_text, table
 
@@ -123,6 +125,11 @@ def _preview(preview: Preview, names: Mapping[str, str], now: datetime.datetime)
     ]
 
 
+def moment(value: datetime.datetime) -> str:
+    """Return a time with milliseconds, because many entries of a timeline have the same second."""
+    return f"{value.astimezone(datetime.UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
+
+
 @dataclass(frozen=True)
 class Entry:
     at: datetime.datetime
@@ -133,23 +140,62 @@ class Entry:
 
 def timeline(bundle: Correlation) -> list[Entry]:
     """Return everything with one correlation id, in time order."""
-    names = names_of(bundle.members)
+    names, known = names_of(bundle.members), {operation.operation_id for operation in bundle.operations}
     rows = [entry for operation in bundle.operations for entry in _operation_entries(operation, names)]
     rows += [_member_entry(member) for member in bundle.members]
     for event in bundle.events:
         if event.type != "apps.operation.step":  # steps are already listed from the operation, with durations
-            rows.append(Entry(event.occurred_at, "event", event.type, payload_text(event.payload)))
+            rows.append(Entry(event.occurred_at, "event", event.type, payload_text(_payload(event, known))))
     for row in bundle.audit or ():
         detail = f"{row.actor_type} {row.actor_id} {row.result} {row.target}"
         rows.append(Entry(row.occurred_at, "audit", row.action, detail))
     rows += [_refused_entry(request) for request in bundle.refused]
+    rows += [entry for task in bundle.node_tasks for entry in _task_entries(task)]
+    rows += [_log_entry(line) for line in bundle.log]
     return sorted(rows, key=lambda entry: entry.at)
+
+
+def _payload(event: Event, operation_ids: Collection[str]) -> dict[str, Any]:
+    """Return the payload of an event, without the operation if there is only one: its id is on other lines."""
+    is_known = len(operation_ids) == 1 and event.payload.get("operation_id") in operation_ids
+    return {key: value for key, value in event.payload.items() if not (is_known and key == "operation_id")}
 
 
 def _refused_entry(request: RefusedRequest) -> Entry:
     who = request.actor_name or request.actor_id
     detail = f"{request.route} by {request.actor_type} {who}: {request.message} Fix: {request.fix}"
     return Entry(request.occurred_at, "refused", request.code, detail)
+
+
+def log_detail(line: LogLine) -> str:
+    """Return the fields of a log line as one text. A command on a machine is shown as it was typed."""
+    fields = dict(line.fields)
+    transcript = fields.pop("transcript", None)
+    ran = _command(transcript) if isinstance(transcript, dict) else ""
+    return "  ".join(part for part in (ran, payload_text({k: v for k, v in fields.items() if v != ""})) if part)
+
+
+def _command(transcript: dict[str, Any]) -> str:
+    argv = " ".join(str(word) for word in transcript.get("argv", ()))
+    status = transcript.get("exit_status")
+    ended = f"exit {status}" if status is not None else f"no answer: {transcript.get('error') or 'stopped'}"
+    return f"{transcript.get('machine', '')}: {argv} ({ended}, {transcript.get('duration_ms', 0)} ms)"
+
+
+def _log_entry(line: LogLine) -> Entry:
+    level = "" if line.level == "info" else f"{line.level.upper()}  "
+    return Entry(line.logged_at, "log", line.event, f"{level}{log_detail(line)}")
+
+
+def _task_entries(task: CorrelatedTask) -> list[Entry]:
+    about = f"{task.task_id} on {task.node_name or task.node_id}"
+    rows = [Entry(task.issued_at, "node task", "queued", f"{task.type} {about}")]
+    if task.ended_at:
+        took = f" in {duration(task.started_at, task.ended_at)}" if task.started_at else ""
+        result = f" [{payload_text(task.result)}]" if task.result else ""
+        error = f": {task.error.code}: {task.error.message}" if task.error else ""
+        rows.append(Entry(task.ended_at, "node task", task.state, f"{task.type} {about}{took}{result}{error}"))
+    return rows
 
 
 def _operation_entries(operation: Operation, names: dict[str, str]) -> list[Entry]:

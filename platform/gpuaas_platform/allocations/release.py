@@ -68,5 +68,6 @@ async def retry_due(tx: db.Tx, site: Site, origin: Origin) -> None:
 async def _start(tx: db.Tx, site: Site, origin: Origin, allocation: Allocation, reason: str = "") -> Allocation:
     params = {"allocation_id": allocation.allocation_id, "user": allocation.username_on_node}
     await site.reactions.react(tx, ReleaseStarted(origin, allocation))
-    await tasks.queue(tx, site, origin, allocation.node_id, TASK, allocation.allocation_id, params)
+    about = (allocation.node_id, TASK, allocation.allocation_id)
+    await tasks.queue(tx, site, origin, *about, params, project_id=allocation.project_id)
     return await service.save(tx, origin, allocation, rules.releasing(allocation, reason))

@@ -170,7 +170,8 @@ async def _queue_provision(
         "principal": allocation.allocation_id,
         "user_ca_public_keys": list(trusted),
     }
-    await tasks.queue(tx, site, origin, allocation.node_id, PROVISION_TASK, allocation.allocation_id, params)
+    about = (allocation.node_id, PROVISION_TASK, allocation.allocation_id)
+    await tasks.queue(tx, site, origin, *about, params, project_id=allocation.project_id)
 
 
 def _allocation(call: Call, wanted: CreateAllocation, node: Node) -> Allocation:

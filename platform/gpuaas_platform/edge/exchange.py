@@ -9,9 +9,9 @@ from gpuaas_contract import errors
 from starlette.requests import Request
 
 from gpuaas_platform.call import Caller
-from gpuaas_platform.edge import decode, listener, telemetry
+from gpuaas_platform.edge import decode, listener
 from gpuaas_platform.edge.response import NO_STORE, Header, Response
-from gpuaas_platform.kit import ids, peers
+from gpuaas_platform.kit import ids, peers, traces
 
 Message = listener.Message
 Receive = Callable[[], Awaitable[Message]]
@@ -68,7 +68,7 @@ class Exchange:
         client = scope.get("client")
         self.peer: str = client[0] if client else ""
         self.correlation_id = _correlation_id(self.headers.get(b"x-correlation-id", b""))
-        self.trace = telemetry.trace_of(self.headers.get(b"traceparent", b"").decode("latin-1"))
+        self.trace = traces.trace_of(self.headers.get(b"traceparent", b"").decode("latin-1"))
         self.caller, self.org_id, self.project_id, self.route = ANONYMOUS, "", "", ""
         self.admitted_s = self.started_s
         """When the caller's permission for this request was last checked (`time.perf_counter`)."""

@@ -48,13 +48,12 @@ def application(
 
 
 class Application:
-    """The ASGI application. `close` closes the span exporter; the site is closed by `server`."""
+    """The ASGI application. The site is closed by `server`."""
 
     def __init__(self, site: Site, domains: Sequence[Routes], endpoints: Sequence[AnyEndpoint]) -> None:
         self._site = site
         self.metrics = telemetry.Metrics(site)
         site.database.on_group = self.metrics.group_committed
-        self._spans = telemetry.open_spans(site)
         self._authoriser = Authoriser(site, self.metrics)
         self._proxies = peers.Proxies(site.settings.trusted_proxies)
         self._in_flight = idempotency.InFlight()
@@ -103,10 +102,6 @@ class Application:
         if response.source is None:
             return None
         return await self._open(exchange, response, response.source, send)
-
-    def close(self) -> None:
-        if self._spans is not None:
-            self._spans.close()
 
     def _route(self, handler: Handler, known: Mapping[str, Handler]) -> _Route:
         endpoint, waits = handler.endpoint, handler.kind != "write" or handler.settle is not None
@@ -187,6 +182,7 @@ class Application:
                 code=error.code,
                 message=error.message[:kept],
                 fix=error.fix[:kept],
+                trace_id=exchange.trace.trace_id,
             )
             self._site.refused.add(exchange.project_id, exchange.correlation_id, request)
 
@@ -223,7 +219,8 @@ class Application:
 
     async def _authorise(self, endpoint: AnyEndpoint, exchange: Exchange, path: Path, admission: Admission) -> Origin:
         """Return the origin of the request. If the caller may not make it, write an audit row and raise."""
-        origin = Origin(admission.caller, exchange.correlation_id, exchange.now, exchange.peer, endpoint.name)
+        caller, traceparent = admission.caller, exchange.trace.header()
+        origin = Origin(caller, exchange.correlation_id, exchange.now, exchange.peer, endpoint.name, traceparent)
         verdict = self._authoriser.decide(endpoint, exchange, path, admission)
         if verdict != "allowed":
             await self._authoriser.refuse(endpoint, origin, admission, verdict)
@@ -238,8 +235,8 @@ class Application:
         )
         if not (exchange.path in self._quiet and response.status == 200):
             logs.info(line)
-        if self._spans is not None:
-            self._spans.export(line, exchange.trace)
+        if self._site.spans is not None:
+            self._site.spans.export(telemetry.span_of(line, exchange.trace))
 
 
 _REFUSED: Mapping[db.Reason, str] = {

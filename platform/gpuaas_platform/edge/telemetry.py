@@ -7,10 +7,7 @@ import bisect
 import datetime
 import importlib
 import itertools
-import random
-import re
 from collections.abc import Callable
-from typing import Protocol
 
 import msgspec
 import prometheus_client
@@ -20,41 +17,12 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from gpuaas_platform.call import Site
+from gpuaas_platform.kit.settings import Settings
+from gpuaas_platform.kit.traces import Span, Spans, Trace
 
 CONTENT_TYPE = prometheus_client.CONTENT_TYPE_LATEST
 _DURATIONS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _GROUP_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-_TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
-
-
-class Trace(msgspec.Struct, frozen=True, gc=False):
-    """The ids of this request in a W3C trace."""
-
-    trace_id: str
-    parent_id: str
-    """Span id of the caller; empty if the trace starts with this request."""
-    span_id: str
-    flags: str
-
-    def header(self) -> str:
-        return f"00-{self.trace_id}-{self.span_id}-{self.flags}"
-
-
-def trace_of(traceparent: str) -> Trace:
-    """Continue the caller's trace if the header is valid, else start a trace.
-
-    The ids need no secure random source. An id of zeros only, which W3C forbids, occurs once in 2^64 cases.
-    """
-    match = _TRACEPARENT.fullmatch(traceparent) if traceparent else None
-    if match and _is_valid(*match.groups()):
-        return Trace(match[2], match[3], random.randbytes(8).hex(), match[4])
-    digits = random.randbytes(24).hex()
-    return Trace(digits[:32], "", digits[32:], "01")
-
-
-def _is_valid(version: str, trace_id: str, span_id: str, _: str, more: str | None) -> bool:
-    known_form = version != "ff" and not (version == "00" and more)
-    return known_form and trace_id.strip("0") != "" and span_id.strip("0") != ""
 
 
 class Metrics(Collector):
@@ -151,16 +119,30 @@ class RequestLine(msgspec.Struct, frozen=True, gc=False):
     level: str = "info"
 
 
-class Spans(Protocol):
-    def export(self, line: RequestLine, trace: Trace) -> None: ...
-
-    def close(self) -> None: ...
+_ATTRIBUTES = ("code", "correlation_id", "org_id", "project_id", "actor")
 
 
-def open_spans(site: Site) -> Spans | None:
+def span_of(line: RequestLine, trace: Trace) -> Span:
+    """Return the span of a request that has just ended."""
+    return Span(
+        name=line.route,
+        trace=trace,
+        kind="server",
+        started_at=line.timestamp - datetime.timedelta(milliseconds=line.ms),
+        ended_at=line.timestamp,
+        failed=line.status >= 500,
+        attributes={
+            "http.request.method": line.method,
+            "http.response.status_code": line.status,
+            **{f"gpuaas.{name}": getattr(line, name) for name in _ATTRIBUTES},
+        },
+    )
+
+
+def open_spans(settings: Settings) -> Spans | None:
     """Return the span exporter, or None if none is configured. Its packages are optional, so it is imported here."""
-    if not site.settings.otlp_endpoint:
+    if not settings.otlp_endpoint:
         return None
     module = importlib.import_module("gpuaas_platform.edge.otlp")
-    spans: Spans = module.OtlpSpans(site.settings.otlp_endpoint)
+    spans: Spans = module.OtlpSpans(settings.otlp_endpoint)
     return spans

@@ -85,6 +85,12 @@ class Settings:
     """A node that is not reinstalled and enrolled again after this time is quarantined."""
     sanitise_poll_s: float = 5.0
     """How often the provisioner is asked for the state of its attempts."""
+    operation_log_kept_s: int = 7 * 86400
+    """How long lines of controllers' logs are kept."""
+    log_url_template: str = ""
+    """URL of a page of the log system, with `{correlation_id}`; empty: `triage` shows no link. See `kit.links`."""
+    trace_url_template: str = ""
+    """URL of a page of the trace system, with `{trace_id}`; empty: `triage` shows no link."""
     controllers_kept_s: int = 7 * 86400
     """How long a controller that no longer responds is listed."""
     idempotency_kept_s: int = 48 * 3600

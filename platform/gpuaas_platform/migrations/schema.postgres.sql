@@ -403,17 +403,21 @@ CREATE TABLE node_revocations (
 
 -- A signed task for a node's agent. Written by: nodes.
 CREATE TABLE node_tasks (
-    task_id    TEXT NOT NULL,
-    node_id    TEXT NOT NULL,
-    type       TEXT NOT NULL,
-    subject_id TEXT NOT NULL,
-    state      TEXT NOT NULL,
-    expires_at BIGINT NOT NULL,  -- microseconds since 1970
-    payload    TEXT NOT NULL,
-    signature  TEXT NOT NULL,
-    result     TEXT NOT NULL,
+    task_id        TEXT NOT NULL,
+    node_id        TEXT NOT NULL,
+    type           TEXT NOT NULL,
+    subject_id     TEXT NOT NULL,
+    state          TEXT NOT NULL,
+    expires_at     BIGINT NOT NULL,  -- microseconds since 1970
+    payload        TEXT NOT NULL,
+    signature      TEXT NOT NULL,
+    result         TEXT NOT NULL,
+    project_id     TEXT NOT NULL DEFAULT '',
+    correlation_id TEXT NOT NULL DEFAULT '',
+    ended_at       BIGINT NOT NULL DEFAULT 0,  -- microseconds since 1970
     PRIMARY KEY (task_id)
 );
+CREATE INDEX node_tasks_by_correlation ON node_tasks (correlation_id, project_id, task_id) WHERE (project_id <> '');
 CREATE INDEX node_tasks_by_expiry ON node_tasks (state, expires_at);
 CREATE INDEX node_tasks_by_node ON node_tasks (node_id, state, task_id);
 CREATE INDEX node_tasks_history ON node_tasks (node_id, task_id);
@@ -453,6 +457,29 @@ CREATE TABLE oidc_sign_ins (
     PRIMARY KEY (state_digest)
 );
 CREATE INDEX oidc_sign_ins_by_expiry ON oidc_sign_ins (expires_at);
+
+-- A line of a controller's log about an operation. Written by: operations.
+CREATE TABLE operation_log_lines (
+    operation_id TEXT NOT NULL,
+    position     INTEGER NOT NULL,
+    received_at  BIGINT NOT NULL,  -- microseconds since 1970
+    document     TEXT NOT NULL,  -- the resource as JSON; the other columns are copies of its fields
+    PRIMARY KEY (operation_id, "position")
+);
+CREATE INDEX operation_log_lines_by_age ON operation_log_lines (received_at);
+
+-- How much of a controller's log is stored for an operation. Written by: operations.
+CREATE TABLE operation_logs (
+    operation_id TEXT NOT NULL,
+    epoch        BIGINT NOT NULL,
+    number       BIGINT NOT NULL,
+    lines        INTEGER NOT NULL,
+    size_bytes   INTEGER NOT NULL,
+    is_cut       INTEGER NOT NULL,
+    changed_at   BIGINT NOT NULL,  -- microseconds since 1970
+    PRIMARY KEY (operation_id)
+);
+CREATE INDEX operation_logs_by_age ON operation_logs (changed_at);
 
 -- A step that a controller reported for an operation. Written by: operations.
 CREATE TABLE operation_steps (

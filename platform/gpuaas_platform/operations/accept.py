@@ -99,4 +99,5 @@ def _operation(call: Call, instance: Instance, manifest: Manifest, draft: Operat
         inputs=draft.inputs,
         preview_of=draft.preview_of,
         operator_service_account_id=instance.operator_service_account_id,
+        traceparent=call.origin.traceparent,
     )

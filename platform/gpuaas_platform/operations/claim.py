@@ -14,7 +14,7 @@ from gpuaas_platform.catalog import service as catalog
 from gpuaas_platform.instances import events, holds
 from gpuaas_platform.instances import service as instances
 from gpuaas_platform.kit import clock, db, structs
-from gpuaas_platform.operations import controllers, fence, read, state, store
+from gpuaas_platform.operations import controllers, fence, log, read, state, store
 
 _LEASE_CHECK_S = 1.0
 """Interval at which waiting claims read the store again, because an expired lease causes no wake-up."""
@@ -46,6 +46,7 @@ async def heartbeat(tx: db.Tx, call: Call[OperationPath], body: runtime.Heartbea
     expires_at = call.now + datetime.timedelta(seconds=body.lease_s)
     await store.renew(tx, operation.operation_id, clock.micros(expires_at))
     await controllers.note(tx, call, operation.app_slug, operation.lease.holder)
+    await log.add(tx, call, operation, body.log)
     return receipt(replace(operation, lease=replace(operation.lease, expires_at=expires_at)))
 
 

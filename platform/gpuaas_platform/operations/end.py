@@ -13,7 +13,7 @@ from gpuaas_platform.catalog import service as catalog
 from gpuaas_platform.instances import breakers, events
 from gpuaas_platform.instances import service as instances
 from gpuaas_platform.kit import db, structs
-from gpuaas_platform.operations import limits, members, read, state
+from gpuaas_platform.operations import limits, log, members, read, state
 
 _JOINING = frozenset({"provisioning", "joining"})
 """Statuses in which the controller had started to add the member, so its failure counts for the role's breaker."""
@@ -29,6 +29,7 @@ async def complete(tx: db.Tx, call: Call[OperationPath], body: runtime.CompleteO
         raise errors.ValidationFailed(
             "A preview must be completed with `preview`: the work that was observed.", details={"field": "preview"}
         )
+    await log.add(tx, call, operation, body.log)
     answered = replace(operation, result=body.result, preview=body.preview)
     ending = end_rules.ending(answered, await members.of_targets(tx, operation), undone=body.undone)
     return await end(tx, call.origin, operation, end_rules.with_late_cancel(answered, ending.status), ending)
@@ -40,6 +41,7 @@ async def fail(tx: db.Tx, call: Call[OperationPath], body: runtime.FailOperation
     if operation.status == "failed" and operation.epoch == body.epoch:
         return operation
     request_rules.check_holder(operation, body.epoch, call.caller)
+    await log.add(tx, call, operation, body.log)
     message, fix = limits.clipped(body.message), limits.clipped(body.fix)
     error = end_rules.failure(body.code, message, body.failure_class, fix)
     return await end(tx, call.origin, operation, operation, end_rules.Ending("failed", operation.targets, error))

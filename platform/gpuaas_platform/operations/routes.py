@@ -5,7 +5,7 @@ from gpuaas_contract import actions, correlations, instances, operations, runtim
 
 from gpuaas_platform.call import Routes
 from gpuaas_platform.operations import actions as invocations
-from gpuaas_platform.operations import claim, controllers, end, exits, observe, previews, read, report, service
+from gpuaas_platform.operations import claim, controllers, end, exits, log, observe, previews, read, report, service
 from gpuaas_platform.operations import correlations as bundles
 
 routes = Routes()
@@ -24,6 +24,7 @@ routes.write(actions.ACTION_INVOKE, invocations.invoke, authorise=invocations.au
 routes.flow(operations.OPERATION_GET, exits.wait_for_change)
 routes.read(operations.OPERATION_LIST, read.page)
 routes.read(operations.OPERATION_STEPS, read.steps_page)
+routes.read(operations.OPERATION_LOG, log.page)
 routes.write(operations.OPERATION_RETRY, exits.retry)
 routes.write(operations.OPERATION_CANCEL, exits.cancel)
 routes.write(operations.OPERATION_COMPENSATE, exits.compensate)

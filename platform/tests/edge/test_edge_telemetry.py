@@ -2,25 +2,23 @@
 
 import asyncio
 import dataclasses
-import gzip
-import http.server
 import re
-import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import httpx
 import pytest
+import span_collector
 import structlog
 from gpuaas_contract import access, catalog, events, identity, instances, users
 from gpuaas_platform import server
 from gpuaas_platform.call import Site
 from gpuaas_platform.edge import http as edge
 from gpuaas_platform.edge import telemetry
-from gpuaas_platform.kit import db, health
+from gpuaas_platform.kit import db, health, traces
 from gpuaas_platform.kit.settings import Settings
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from platform_world import PASSWORD, FakeClock, World
+from span_collector import Collector
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
@@ -138,7 +136,7 @@ async def test_a_valid_trace_is_continued_and_an_invalid_one_is_replaced(world: 
 
 
 def test_a_newer_form_of_the_header_is_understood() -> None:
-    assert telemetry.trace_of(f"01-{TRACE}-{SPAN}-00-extra").trace_id == TRACE
+    assert traces.trace_of(f"01-{TRACE}-{SPAN}-00-extra").trace_id == TRACE
 
 
 async def test_every_request_logs_one_line_with_its_caller_route_and_result(world: World) -> None:
@@ -195,54 +193,25 @@ async def test_an_unexpected_failure_is_logged_in_full_and_answered_without_deta
     assert failure["correlation_id"] == answer.headers["x-correlation-id"]
 
 
-class Collector(http.server.ThreadingHTTPServer):
-    """Takes spans the way an OpenTelemetry collector does."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Receiver)
-        self.spans: list[Any] = []
-
-
-class _Receiver(http.server.BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.headers.get("Content-Encoding") == "gzip":
-            body = gzip.decompress(body)
-        assert isinstance(self.server, Collector)
-        assert self.path == "/v1/traces"
-        for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-            self.server.spans += [span for scope in resource.scope_spans for span in scope.spans]
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, *_: Any) -> None:
-        return
-
-
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    server = Collector()
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with span_collector.running() as server:
+        yield server
 
 
 @pytest.fixture
-async def traced(settings: Settings, clock: FakeClock, collector: Collector) -> AsyncIterator[edge.Application]:
-    settings = dataclasses.replace(settings, otlp_endpoint=f"http://127.0.0.1:{collector.server_port}")
+async def traced(settings: Settings, clock: FakeClock, collector: Collector) -> AsyncIterator[Site]:
+    settings = dataclasses.replace(settings, otlp_endpoint=collector.url)
     async with server.open_site(settings, clock) as site:
-        yield edge.application(site, server.DOMAINS)
+        yield site
 
 
-async def test_spans_reach_a_collector_as_children_of_the_callers_span(
-    traced: edge.Application, collector: Collector
-) -> None:
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=traced), base_url="http://test") as client:
+async def test_spans_reach_a_collector_as_children_of_the_callers_span(traced: Site, collector: Collector) -> None:
+    transport = httpx.ASGITransport(app=edge.application(traced, server.DOMAINS))
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         answer = await client.get("/api/v1/me", headers={"traceparent": f"00-{TRACE}-{SPAN}-01"})
-    await asyncio.to_thread(traced.close)
+    assert traced.spans is not None
+    await asyncio.to_thread(traced.spans.close)
     (span,) = collector.spans
     assert (span.name, span.trace_id.hex(), span.parent_span_id.hex()) == ("auth.me", TRACE, SPAN)
     assert span.span_id.hex() == answer.headers["traceparent"].split("-")[2]

@@ -1,7 +1,9 @@
 """The correlation bundle: one document with everything that happened under one id, for callers who may see it."""
 
+import datetime
+
 import pytest
-from gpuaas_contract import correlations, errors, identity, instances, runtime, secrets
+from gpuaas_contract import capacity, correlations, errors, identity, instances, node, policy, runtime, secrets
 from gpuaas_contract.correlations import PART_MAX
 from gpuaas_contract.event_types import EntitlementChanged
 from gpuaas_platform.call import Owner, system_origin
@@ -152,3 +154,80 @@ def test_refused_requests_of_one_project_do_not_push_out_those_of_another(world:
 def _refusal(world: World) -> correlations.RefusedRequest:
     texts = dict.fromkeys(("route", "actor_type", "actor_id", "actor_name", "code", "message", "fix"), "x")
     return correlations.RefusedRequest(occurred_at=world.clock(), status=409, **texts)
+
+
+async def test_what_a_policy_denies_is_found_by_the_id_in_its_error(world: World) -> None:
+    org_id = (await world.call(identity.ORG_LIST)).items[0].org_id
+    await world.call(policy.ORG_SET, {"regions": {"allow": ["eu-*"]}, "reason": "eu only"}, org_id=org_id)
+    with pytest.raises(errors.PolicyDenied):
+        await world.call(
+            capacity.ALLOCATION_CREATE,
+            capacity.CreateAllocation(region="local"),
+            headers={"X-Correlation-ID": "ticket-7"},
+        )
+    bundle = await _bundle(world, "ticket-7")
+    assert [row.action for row in bundle.audit or ()] == ["policy.deny"]
+    assert [request.code for request in bundle.refused] == ["policy_denied"]
+
+
+async def test_tasks_of_nodes_are_found_with_their_result_in_the_project_that_they_were_for(world: World) -> None:
+    machine = await world.node("gpu-1")
+    wanted = capacity.CreateAllocation(node_name="gpu-1")
+    await world.call(capacity.ALLOCATION_CREATE, wanted, headers={"X-Correlation-ID": "ticket-8"})
+    queued = (await _bundle(world, "ticket-8")).node_tasks
+    assert [(task.type, task.state, task.ended_at) for task in queued] == [("allocation.provision", "queued", None)]
+    issued = world.clock()
+    world.clock.forward(3)
+    task = await world.next_task(machine)
+    assert task is not None
+    error = {"code": "command_failed", "message": "useradd: no space left"}
+    # The clock of the node is an hour ahead, so the start is moved to before the end.
+    ahead = issued.timestamp() + 3600
+    body = {"status": "failed", "error": error, "started_at_s": ahead, "took_s": 2.0}
+    await world.call(node.TASK_RESULT, body, token=machine.token, task_id=task["task_id"])
+    (ended,) = (await _bundle(world, "ticket-8")).node_tasks
+    assert (ended.node_name, ended.state, ended.error) == ("gpu-1", "failed", node.TaskError(**error))
+    assert (ended.started_at, ended.ended_at) == (issued + datetime.timedelta(seconds=1), world.clock())
+    org_id = (await world.call(identity.ORG_LIST)).items[0].org_id
+    sibling = await world.call(identity.PROJECT_CREATE, {"name": "sibling"}, org_id=org_id)
+    with pytest.raises(errors.NotFound):
+        await world.call(correlations.CORRELATION_GET, project_id=sibling.project_id, correlation_id="ticket-8")
+
+
+async def test_the_newest_lines_of_the_controllers_log_are_part_of_the_bundle(world: World) -> None:
+    token = await world.service_account()
+    await world.entitled_app()
+    deployed = await world.deploy()
+    claim = await world.claim(token)
+    first = 1
+    while first <= PART_MAX + 1:
+        lines = [
+            {"number": number, "logged_at": world.clock().isoformat(), "level": "info", "event": f"e{number}"}
+            for number in range(first, first + runtime.LOG_BATCH_MAX)
+        ]
+        beat = {"epoch": claim.epoch, "log": lines}
+        await world.call(runtime.HEARTBEAT, beat, token=token, operation_id=deployed.operation.operation_id)
+        first += runtime.LOG_BATCH_MAX
+    bundle = await _bundle(world, deployed.operation.correlation_id)
+    assert (len(bundle.log), bundle.log[-1].event, bundle.truncated) == (PART_MAX, f"e{first - 1}", ["log"])
+
+
+async def test_links_lead_to_the_log_and_trace_systems_of_the_operator(world: World) -> None:
+    log_url = "https://logs.example/search?q=%7Bid%3D%22{correlation_id}%22%7D&from={start_ms}&to={end_ms}"
+    settings = {"log_url_template": log_url, "trace_url_template": "https://traces.example/t/{trace_id}"}
+    for name, value in settings.items():
+        object.__setattr__(world.site.settings, name, value)
+    headers = {"X-Correlation-ID": "a/b", "traceparent": f"00-{'ab' * 16}-{'cd' * 8}-01"}
+    for headers_sent in (headers, {**headers, "X-Correlation-ID": 'x" or "y'}):
+        with pytest.raises(errors.NotFound):
+            await world.call(instances.STOP, {}, instance_id="nosuch", headers=headers_sent)
+    start_ms = int(world.clock().timestamp() * 1000) - 300_000
+    bundle = await _bundle(world, "a%2Fb")
+    assert [(link.kind, link.url) for link in bundle.links] == [
+        ("log", f"https://logs.example/search?q=%7Bid%3D%22a%2Fb%22%7D&from={start_ms}&to={start_ms + 600_000}"),
+        ("trace", f"https://traces.example/t/{'ab' * 16}"),
+    ]
+    assert [link.kind for link in (await _bundle(world, "x%22%20or%20%22y")).links] == ["trace"]
+    with pytest.raises(errors.NotFound) as missing:
+        await _bundle(world, "ticket-unknown")
+    assert "https://logs.example/search?q=%7Bid%3D%22ticket-unknown%22%7D&from=" in missing.value.fix

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from gpuaas_contract import instances, operations
+from gpuaas_contract import instances, operations, runtime
 from gpuaas_contract.lifecycles import StepState
 from gpuaas_contract.operations import Operation
 from gpuaas_platform.call import system_origin
@@ -107,6 +107,18 @@ async def _heartbeat_after_a_while(held: Held) -> object:
     return await held.heartbeat()
 
 
+async def _heartbeat_with_log(held: Held) -> object:
+    now = held.world.clock().isoformat()
+    lines = [{"number": number, "logged_at": now, "level": "info", "event": "counted"} for number in range(1, 11)]
+    return await held.send(runtime.HEARTBEAT, {"log": lines})
+
+
+async def _heartbeat_with_more_log(held: Held) -> object:
+    """The log is longer by now."""
+    line = {"number": 11, "logged_at": held.world.clock().isoformat(), "level": "info", "event": "counted"}
+    return await held.send(runtime.HEARTBEAT, {"log": [line]})
+
+
 async def _new_step(held: Held) -> object:
     return await held.step("measure", "running", held.member_ids[0])
 
@@ -134,6 +146,8 @@ async def _member_failed(held: Held) -> object:
 REPORTS: dict[str, Report] = {
     "heartbeat": _heartbeat,
     "heartbeat after a while": _heartbeat_after_a_while,
+    "heartbeat with lines of the log": _heartbeat_with_log,
+    "heartbeat with more lines": _heartbeat_with_more_log,
     "new step": _new_step,
     "known step": _known_step,
     "finished step": _finished_step,

@@ -601,3 +601,24 @@ async def test_an_illegal_move_and_an_early_complete_have_different_errors(sides
         with pytest.raises(errors.OperationUnfinished) as early:
             await held.complete()
         assert early.value.details == {"members": {member_id: "requested"}, "wanted": ["ready"]}, side
+
+
+async def test_lines_of_the_log_are_stored_once_in_order_and_read_in_pages(sides: tuple[Side, Side]) -> None:
+    moment = "2030-01-01T00:00:00Z"
+    lines = [{"number": at, "logged_at": moment, "level": "info", "event": f"e{at}"} for at in range(1, 6)]
+    read = []
+    for side in sides:
+        await side.add(1)
+        held = await side.controller.take()
+        await held.send(runtime.HEARTBEAT, {"log": lines[:3]})
+        await held.send(runtime.HEARTBEAT, {"log": lines[2:4]})
+        with pytest.raises(errors.LeaseLost):
+            await held.send(runtime.HEARTBEAT, {"epoch": held.claim.epoch - 1, "log": lines})
+        await held.send(runtime.FAIL, {"code": "x", "message": "y", "failure_class": "repairable", "log": lines})
+        where: Any = {"token": side.controller.token, "operation_id": held.operation_id}
+        first = await side.controller.world.call(operations.OPERATION_LOG, query={"page_size": 3}, **where)
+        more = {"page_size": 3, "page_token": first.next_page_token}
+        second = await side.controller.world.call(operations.OPERATION_LOG, query=more, **where)
+        assert second.next_page_token is None
+        read.append([(line.position, line.event, line.level) for line in (*first.items, *second.items)])
+    assert read[0] == read[1] == [(at, f"e{at}", "info") for at in range(1, 6)]

@@ -11,6 +11,8 @@ from gpuaas_contract import characters
 from gpuaas_contract.endpoint import Answer, Endpoint, RequestBody
 from gpuaas_contract.wire import NoBody
 
+from gpuaas_sdk import traces
+
 
 @dataclass(frozen=True)
 class Request(Generic[RequestBody, Answer]):
@@ -34,6 +36,7 @@ class Request(Generic[RequestBody, Answer]):
             "X-Correlation-ID": self.correlation_id,
             "If-Match": self.if_match,
             "Content-Type": "application/json" if self.content is not None else "",
+            "traceparent": traces.traceparent(),
         }
         return {name: value for name, value in headers.items() if value}
 

@@ -16,6 +16,7 @@ from gpuaas_sdk.controller.handlers import ActionHandler, Handler, Handlers, Pre
 from gpuaas_sdk.controller.operation.machines import Connect
 from gpuaas_sdk.controller.reconcile import Reconcile
 from gpuaas_sdk.controller.runner import DEFAULT_SETTINGS, Runner, RunnerSettings
+from gpuaas_sdk.traces import Spans
 
 Name = TypeVar("Name")
 AnyHandler = TypeVar("AnyHandler")
@@ -89,8 +90,11 @@ class App:
         *,
         settings: RunnerSettings | None = None,
         connect: Connect = machine.connect,
+        spans: Spans | None = None,
     ) -> Runner:
-        """Return a runner that claims and runs this app's operations. Tests pass their own settings and machines."""
+        """Return a runner that claims and runs this app's operations. Tests pass their own settings and machines.
+
+        With `spans`, each operation, step and command on a machine is a span of the request's trace."""
         return Runner(
             client,
             project_id=project_id,
@@ -99,6 +103,7 @@ class App:
             handlers=self._handlers,
             settings=settings or self.settings,
             connect=connect,
+            spans=spans,
         )
 
     def main(self, argv: Sequence[str] | None = None) -> int:

@@ -7,9 +7,9 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 import msgspec
 import structlog
@@ -17,11 +17,13 @@ from gpuaas_contract.catalog import Manifest
 from gpuaas_contract.errors import ApiError, CredentialsInvalid
 from gpuaas_contract.identity import ME
 
+from gpuaas_sdk import traces
 from gpuaas_sdk.auth import ServiceAccount
 from gpuaas_sdk.client import Client
-from gpuaas_sdk.controller import service
+from gpuaas_sdk.controller import logs, service
 from gpuaas_sdk.controller.runner import Runner
 from gpuaas_sdk.outcomes import NoAnswer
+from gpuaas_sdk.traces import Spans
 
 EXIT_USAGE = 64
 EXIT_REFUSED = 77
@@ -34,8 +36,11 @@ START_PAUSE_S = 1.0
 
 log = structlog.get_logger()
 
-MakeRunner = Callable[[Client, str, str], Runner]
-"""Takes a client, a project id and the controller's name, and returns a runner of the app."""
+
+class MakeRunner(Protocol):
+    """Takes a client, a project id, the controller's name and a span exporter, and returns a runner of the app."""
+
+    def __call__(self, client: Client, project_id: str, name: str, *, spans: Spans | None) -> Runner: ...
 
 
 class Credentials(msgspec.Struct, frozen=True):
@@ -77,9 +82,14 @@ def main(
 
 def _run(app_slug: str, options: argparse.Namespace, make_runner: MakeRunner) -> int:
     client = _client(options, _credentials(options.credentials))
-    _log_as_json()
+    logs.configure()
     structlog.contextvars.bind_contextvars(app=app_slug)
-    return asyncio.run(_serve(client, make_runner(client, options.project, options.name)))
+    spans = _open_spans(app_slug)
+    try:
+        return asyncio.run(_serve(client, make_runner(client, options.project, options.name, spans=spans)))
+    finally:
+        if spans is not None:
+            spans.close()
 
 
 def _install(app_slug: str, options: argparse.Namespace) -> str:
@@ -169,17 +179,12 @@ def _client(options: argparse.Namespace, credentials: Credentials) -> Client:
         raise UsageError(f"--server: {error}") from error
 
 
-def _log_as_json() -> None:
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
+def _open_spans(app_slug: str) -> Spans | None:
+    try:
+        return traces.open_spans(f"gpuaas-app-{app_slug}")
+    except ModuleNotFoundError as error:
+        log.warning("spans.packages_missing", error=str(error), fix="pip install 'gpuaas-sdk[otlp]'")
+        return None
 
 
 async def _serve(client: Client, runner: Runner) -> int:

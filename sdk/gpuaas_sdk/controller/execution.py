@@ -2,12 +2,16 @@
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
+from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.errors import LeaseLost
+from gpuaas_contract.operations import Operation as Record
 from gpuaas_contract.runtime import COMPLETE, FAIL, CompleteOperation, FailOperation
+from msgspec.structs import replace
 
+from gpuaas_sdk import traces
 from gpuaas_sdk.controller import rules
 from gpuaas_sdk.controller.handlers import Handlers, Result
 from gpuaas_sdk.controller.lease import Lease
@@ -16,6 +20,8 @@ from gpuaas_sdk.failures import Permanent
 from gpuaas_sdk.outcomes import NoAnswer
 
 log = structlog.get_logger()
+
+End = TypeVar("End", CompleteOperation, FailOperation)
 
 
 class Execution:
@@ -47,8 +53,9 @@ class Execution:
             failure = await self._perform()
             if failure is not None:
                 self._reporting_end.set()
+                traces.fail()
                 log.error("operation.failed", code=failure.code, error=failure.message, fix=failure.fix)
-                await self._lease.report(FAIL, failure)
+                await self._report_end(FAIL, failure)
         except LeaseLost as error:
             log.warning("lease.lost", error=error.message)
         except NoAnswer as error:
@@ -65,7 +72,7 @@ class Execution:
                 preview=result.preview,
                 undone=self._operation.backs_out,
             )
-            ended = await self._lease.report(COMPLETE, completion)
+            ended = await self._report_end(COMPLETE, completion)
             log.info("operation.completed", kind=self._operation.kind, status=ended.status)
         except (LeaseLost, NoAnswer):
             raise
@@ -75,6 +82,12 @@ class Execution:
             log.exception("operation.handler_crashed")
             return rules.failure_of(error, self._lease.epoch)
         return None
+
+    async def _report_end(self, endpoint: Endpoint[End, Record], body: End) -> Record:
+        """Report the end together with the last lines of the log: nothing can be reported after it."""
+        if self._lease.log.is_long:
+            await self._lease.flush()
+        return await self._lease.report(endpoint, replace(body, log=self._lease.log.batch()))
 
     async def _do_or_undo(self) -> Result:
         """Run the handler. After a cancel, and for an operation that is compensated, run the undo handler instead."""

@@ -14,10 +14,15 @@ from gpuaas_contract.operations import Operation, Receipt
 from gpuaas_contract.runtime import HEARTBEAT, Heartbeat
 from gpuaas_contract.wire import Item, NoBody, Page
 
+from gpuaas_sdk import traces
 from gpuaas_sdk.client import Client
+from gpuaas_sdk.controller.logs import OperationLog
 from gpuaas_sdk.outcomes import NoAnswer
 
 log = structlog.get_logger()
+
+FLUSHES_MAX = 20
+"""How many heartbeats take lines of the log to the platform at once: all that it stores of an operation."""
 
 
 class Lease:
@@ -36,6 +41,8 @@ class Lease:
         self.server = client.server
         self.record = record
         """The operation as it was claimed."""
+        self.log = OperationLog()
+        """Lines about the operation, which heartbeats and the end take to the platform."""
         self.cancel_requested = asyncio.Event()
         """Set when a user requested a cancel: the controller stops its work, undoes it and reports the end."""
         self._client = client
@@ -87,32 +94,44 @@ class Lease:
             if self.left_s() <= 0:
                 self.lose(f"the platform answered no heartbeat for {self._lease_s} s")
                 break
-            await self.renew()
+            await self.flush()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, min(self._lease_s / 3, self.left_s()))):
                     await self._lost.wait()
         return self._lost_reason
 
-    async def renew(self) -> None:
-        """Send one heartbeat. `LeaseLost` ends the lease; after any other error it stays as it is."""
+    async def flush(self) -> None:
+        """Send a heartbeat, and more of them if the lines of the log do not fit into one."""
+        for _ in range(FLUSHES_MAX):
+            if not await self.renew() or not self.log.is_long:
+                return
+
+    async def renew(self) -> bool:
+        """Send one heartbeat with lines of the log. Return whether the platform accepted it.
+
+        `LeaseLost` ends the lease; after any other error it stays as it is."""
         # The platform counts the lease from the receipt of the heartbeat. Here it is counted from the sending, which is
         # earlier, so this process never believes in a lease that has expired.
-        sent_at = self._clock()
+        sent_at, lines = self._clock(), self.log.batch()
         try:
-            receipt = await self._client.call(
-                HEARTBEAT,
-                Heartbeat(epoch=self.epoch, lease_s=self._lease_s),
-                correlation=self.record.correlation_id,
-                timeout_s=self.left_s(),
-                project_id=self.record.project_id,
-                operation_id=self.record.operation_id,
-            )
+            with traces.detached():
+                receipt = await self._client.call(
+                    HEARTBEAT,
+                    Heartbeat(epoch=self.epoch, lease_s=self._lease_s, log=lines),
+                    correlation=self.record.correlation_id,
+                    timeout_s=self.left_s(),
+                    project_id=self.record.project_id,
+                    operation_id=self.record.operation_id,
+                )
             self._renewed_at = sent_at
+            self.log.sent(lines)
             self.note(receipt)
+            return True
         except LeaseLost as error:
             self.lose(error.message)
         except (ApiError, NoAnswer) as error:
             log.warning("lease.renew_failed", error=error.message, lease_left_s=round(self.left_s(), 1))
+        return False
 
     def left_s(self) -> float:
         """Return the seconds until the lease expires without another renewal."""

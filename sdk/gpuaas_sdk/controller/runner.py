@@ -4,6 +4,7 @@ moment: its leases expire, and the next claim continues each operation from what
 import asyncio
 import uuid
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -13,9 +14,9 @@ from gpuaas_contract.operations import Operation as OperationRecord
 from gpuaas_contract.runtime import CLAIM, LEASE_S_MAX, Claim, ClaimOperation
 from gpuaas_contract.wire import WAIT_S_MAX
 
-from gpuaas_sdk import machine
+from gpuaas_sdk import machine, traces
 from gpuaas_sdk.client import Client
-from gpuaas_sdk.controller import execution, reconcile
+from gpuaas_sdk.controller import execution, logs, reconcile
 from gpuaas_sdk.controller.execution import Execution
 from gpuaas_sdk.controller.handlers import Handlers
 from gpuaas_sdk.controller.lease import Lease
@@ -23,6 +24,7 @@ from gpuaas_sdk.controller.operation import Operation
 from gpuaas_sdk.controller.operation.machines import Connect
 from gpuaas_sdk.controller.reconcile import Reconciler, ReconcileSettings
 from gpuaas_sdk.outcomes import NoAnswer
+from gpuaas_sdk.traces import Spans
 
 log = structlog.get_logger()
 
@@ -81,6 +83,7 @@ class Runner:
         handlers: Handlers,
         settings: RunnerSettings = DEFAULT_SETTINGS,
         connect: Connect = machine.connect,
+        spans: Spans | None = None,
     ) -> None:
         self._client = client
         self._app_slug = handlers.app_slug
@@ -90,6 +93,7 @@ class Runner:
         self._handlers = handlers
         self._settings = settings
         self._connect = connect
+        self._spans = spans
         self._runs: dict[str, _Run] = {}
         self._runs_by_instance: Counter[str] = Counter()
         self._reconciler = self._make_reconciler()
@@ -165,11 +169,15 @@ class Runner:
 
     async def _run_claimed(self, claimed: _Claimed, previous: _Run | None) -> None:
         record = claimed.record
-        with structlog.contextvars.bound_contextvars(
-            app=self._app_slug,
-            operation_id=record.operation_id,
-            instance_id=record.instance_id,
-            correlation_id=record.correlation_id,
+        about = {
+            "operation_id": record.operation_id,
+            "instance_id": record.instance_id,
+            "correlation_id": record.correlation_id,
+        }
+        with (
+            structlog.contextvars.bound_contextvars(app=self._app_slug, **about),
+            logs.collected(claimed.lease.log),
+            traces.continued(record.traceparent, self._spans, f"operation {record.kind}", _attributes(about)),
         ):
             if previous is not None:
                 # This process lost the lease and claimed the operation again. Stop the old handler and wait for its
@@ -200,3 +208,7 @@ class Runner:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=self._settings.stop_s)
+
+
+def _attributes(about: Mapping[str, str]) -> dict[str, str]:
+    return {f"gpuaas.{name}": value for name, value in about.items()}

@@ -36,7 +36,7 @@ async def revoke(tx: db.Tx, call: Call[MachineGrantPath], body: RevokeGrant) -> 
     if grant.state == "ended":
         return grant
     ended = await end(tx, call.origin, grant, body.reason)
-    await send(tx, call.site, call.origin, ended.node_id)
+    await send(tx, call.site, call.origin, ended.node_id, ended.project_id)
     return ended
 
 
@@ -65,13 +65,15 @@ async def end_all(tx: db.Tx, origin: Origin, reason: str) -> int:
     return len(grants)
 
 
-async def send(tx: db.Tx, site: Site, origin: Origin, node_id: str) -> None:
-    """Queue the task that gives the node its complete set of revoked serials."""
+async def send(tx: db.Tx, site: Site, origin: Origin, node_id: str, project_id: str = "") -> None:
+    """Queue the task that gives the node its complete set of revoked serials.
+
+    With `project_id`, people of the project find the task by its correlation id."""
     params = {
         "user_ca_public_keys": await ssh_trust.public_keys(tx, site),
         "revoked_serials": await store.refused_serials(tx, node_id, origin.now),
     }
-    task_id = await tasks.queue(tx, site, origin, node_id, "ssh.trust", node_id, params)
+    task_id = await tasks.queue(tx, site, origin, node_id, "ssh.trust", node_id, params, project_id=project_id)
     await store.expect(tx, store.Sent(node_id, task_id))
 
 

@@ -55,7 +55,7 @@ async def place(tx: db.Tx, call: Call[ProjectArtifactPath], body: PlaceArtifact)
     }
     ttl_s = int((placement.expires_at - call.now).total_seconds())
     about = (placement.node_id, FETCH_TASK, placement.placement_id)
-    await tasks.queue(tx, call.site, call.origin, *about, params, ttl_s=ttl_s)
+    await tasks.queue(tx, call.site, call.origin, *about, params, project_id=project.project_id, ttl_s=ttl_s)
     return placement
 
 
@@ -109,7 +109,7 @@ async def release_started(tx: db.Tx, started: ReleaseStarted) -> None:
     where = "state = 'queued' AND allocation_id = $1"
     for placement in await store.PLACEMENTS.find(tx, where, allocation.allocation_id):
         await _save(tx, origin, rules.failed(placement, error, origin.now))
-        await tasks.withdraw(tx, allocation.node_id, placement.placement_id)
+        await tasks.withdraw(tx, allocation.node_id, placement.placement_id, origin.now)
 
 
 async def _deliverable(reader: db.Reader, placement: ArtifactPlacement) -> Artifact:

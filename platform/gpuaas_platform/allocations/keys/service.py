@@ -181,7 +181,8 @@ async def _install(
         keys = rules.wanted(chosen)
         allocation_id, user = allocation.allocation_id, allocation.username_on_node
         params = {"allocation_id": allocation_id, "user": user, "public_keys": rules.lines(keys)}
-        task_id = await tasks.queue(tx, site, origin, allocation.node_id, TASK, allocation_id, params)
+        about = (allocation.node_id, TASK, allocation_id)
+        task_id = await tasks.queue(tx, site, origin, *about, params, project_id=allocation.project_id)
         after = rules.asked(present, keys, task_id)
     is_pausing = after.retry_at is not None and after.retry_at > origin.now
     await store.save(tx, after, clock.micros(after.retry_at) if is_pausing and after.retry_at else store.NEVER)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from gpuaas_contract import errors, node
 from gpuaas_contract.agents import InspectNode, NodeTask, TaskWaitQuery
+from gpuaas_contract.correlations import CorrelatedTask
 from gpuaas_contract.node import TaskError, TaskQuery, TaskResult
 from gpuaas_contract.paths import NodePath, NodeTaskPath, Path, TaskPath
 from gpuaas_contract.wire import NoBody, Page
@@ -19,7 +20,7 @@ from gpuaas_platform.kit import clock, db, ids
 from gpuaas_platform.nodes import presence
 from gpuaas_platform.nodes import service as nodes
 from gpuaas_platform.nodes.facts import TaskEnded
-from gpuaas_platform.nodes.tasks import store
+from gpuaas_platform.nodes.tasks import rules, store
 from gpuaas_platform.nodes.tasks.store import Stored
 
 
@@ -32,9 +33,12 @@ async def queue(
     subject_id: str,
     params: Mapping[str, object],
     *,
+    project_id: str = "",
     ttl_s: int | None = None,
 ) -> str:
-    """Sign a task for the node, add it to the node's queue, and return its id."""
+    """Sign a task for the node, add it to the node's queue, and return its id.
+
+    With `project_id`, people of the project find the task by its correlation id."""
     task_id = ids.new("task")
     expires_at = origin.now + datetime.timedelta(seconds=site.settings.task_ttl_s if ttl_s is None else ttl_s)
     payload = msgspec.json.encode(
@@ -43,13 +47,14 @@ async def queue(
             "node_id": node_id,
             "type": kind,
             "params": params,
-            "issued_at_s": int(origin.now.timestamp()),
+            "issued_at_s": origin.now.timestamp(),
             "expires_at_s": int(expires_at.timestamp()),
             "correlation_id": origin.correlation_id,
+            "traceparent": origin.traceparent,
         }
     )
     signature = base64.b64encode(site.keys.tasks.sign(payload)).decode()
-    task = Stored(task_id, node_id, kind, subject_id, "queued")
+    task = Stored(task_id, node_id, kind, subject_id, "queued", project_id, origin.correlation_id)
     await store.add(tx, task, expires_at=clock.micros(expires_at), payload=payload.decode(), signature=signature)
     tx.wake(queue_topic(node_id))
     return task_id
@@ -129,7 +134,8 @@ async def take_result(tx: db.Tx, call: Call[TaskPath], body: TaskResult) -> node
     if task is None or task.node_id != node_id:
         raise errors.NotFound
     if task.state == "queued":
-        await _end(tx, task_id, body.status, msgspec.json.encode(body).decode())
+        await _end(tx, task_id, body.status, msgspec.json.encode(body).decode(), call.now)
+        await _export_span(tx, call, task, body)
         await presence.note_host_key(tx, node_id, body.result)
         await _react(tx, call.site, call.origin, task, body)
     tx.wake(queue_topic(node_id))
@@ -141,10 +147,15 @@ async def states(reader: db.Reader, task_ids: Sequence[str]) -> dict[str, str]:
     return {task_id: task.state for task_id, task in (await store.many(reader, task_ids)).items()}
 
 
-async def withdraw(tx: db.Tx, node_id: str, subject_id: str) -> None:
+async def under(reader: db.Reader, project_id: str, correlation_id: str, limit: int) -> list[CorrelatedTask]:
+    """Return the tasks of a project with this correlation id, oldest first."""
+    return await store.under(reader, project_id, correlation_id, limit)
+
+
+async def withdraw(tx: db.Tx, node_id: str, subject_id: str, now: datetime.datetime) -> None:
     """End the node's queued tasks about this subject as expired, without running reactions."""
     for task_id in await store.queued_about(tx, node_id, subject_id):
-        await _end(tx, task_id, "expired", "")
+        await _end(tx, task_id, "expired", "", now)
 
 
 async def is_due(reader: db.Reader, now: datetime.datetime) -> bool:
@@ -156,7 +167,7 @@ async def sweep(tx: db.Tx, site: Site, origin: Origin) -> None:
     """End the tasks that have no result in time, and run their reactions."""
     silence = TaskError(code="no_answer", message="the node did not answer in time")
     for task in await store.expired(tx, clock.micros(origin.now)):
-        await _end(tx, task.task_id, "expired", "")
+        await _end(tx, task.task_id, "expired", "", origin.now)
         await _react(tx, site, origin, task, TaskResult(status="failed", error=silence))
 
 
@@ -165,8 +176,18 @@ async def _react(tx: db.Tx, site: Site, origin: Origin, task: Stored, result: Ta
     await site.reactions.react(tx, ended, task.type)
 
 
-async def _end(tx: db.Tx, task_id: str, state: str, result: str) -> None:
-    await store.end(tx, task_id, state, result)
+async def _export_span(tx: db.Tx, call: Call, task: Stored, result: TaskResult) -> None:
+    """Send the span of a task, which its agent cannot send: it has no OpenTelemetry packages."""
+    if call.site.spans is None:
+        return
+    shown = await _shown(tx, task.node_id, task.task_id)
+    traceparent = await store.traceparent(tx, task.task_id)
+    if traceparent:
+        call.site.spans.export(rules.span(shown, traceparent, result, call.now))
+
+
+async def _end(tx: db.Tx, task_id: str, state: str, result: str, now: datetime.datetime) -> None:
+    await store.end(tx, task_id, state, result, clock.micros(now))
     tx.wake(_end_topic(task_id))
 
 
@@ -178,8 +199,7 @@ async def _shown(reader: db.Reader, node_id: str, task_id: str) -> NodeTask:
 
 
 def queue_topic(node_id: str) -> str:
-    """Return the topic of the node's long poll. It is woken by a new task, and when the node's tokens end."""
-    """Return the topic that is woken when the node has a new task or one of its tasks ended."""
+    """Return the topic of the node's long poll: woken by a new task, the end of a task, and the end of its tokens."""
     return f"tasks:{node_id}"
 
 

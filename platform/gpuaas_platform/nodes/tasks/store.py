@@ -4,13 +4,15 @@ from collections.abc import Sequence
 
 import msgspec
 from gpuaas_contract.agents import NodeTask
+from gpuaas_contract.correlations import CorrelatedTask
 from gpuaas_contract.node import URGENT_TASKS, TaskResult
 from gpuaas_contract.wire import Page
 
 from gpuaas_platform.kit import clock, db, paging, structs
 from gpuaas_platform.kit.paging import PageRequest
+from gpuaas_platform.nodes.tasks import rules
 
-_STORED = "task_id, node_id, type, subject_id, state"
+_STORED = "task_id, node_id, type, subject_id, state, project_id, correlation_id"
 _SHOWN = f"SELECT {_STORED}, payload, result FROM node_tasks WHERE"  # noqa: S608 - columns are ours
 _OLD = "state IN ('succeeded', 'failed', 'refused', 'expired') AND expires_at < $1"
 _EXPIRED_BATCH = 100
@@ -34,10 +36,13 @@ class Stored(msgspec.Struct, frozen=True):
     type: str
     subject_id: str
     state: str
+    project_id: str = ""
+    """The project that the task is for; empty: tasks of the node itself."""
+    correlation_id: str = ""
 
 
 async def add(tx: db.Tx, task: Stored, *, expires_at: int, payload: str, signature: str) -> None:
-    sql = f"INSERT INTO node_tasks ({_STORED}, expires_at, payload, signature, result) VALUES ({db.marks(8)}, '')"  # noqa: S608
+    sql = f"INSERT INTO node_tasks ({_STORED}, expires_at, payload, signature, result) VALUES ({db.marks(10)}, '')"  # noqa: S608
     await tx.run(sql, *msgspec.structs.astuple(task), expires_at, payload, signature)
 
 
@@ -64,8 +69,25 @@ async def queued_about(reader: db.Reader, node_id: str, subject_id: str) -> list
     return [row[0] for row in await reader.all(sql, node_id, subject_id)]
 
 
-async def end(tx: db.Tx, task_id: str, state: str, result: str) -> None:
-    await tx.run("UPDATE node_tasks SET state = $2, result = $3 WHERE task_id = $1", task_id, state, result)
+async def end(tx: db.Tx, task_id: str, state: str, result: str, ended_at: int) -> None:
+    sql = "UPDATE node_tasks SET state = $2, result = $3, ended_at = $4 WHERE task_id = $1"
+    await tx.run(sql, task_id, state, result, ended_at)
+
+
+async def traceparent(reader: db.Reader, task_id: str) -> str:
+    """Return the trace context of the request that queued the task; empty if there is none."""
+    row = await reader.one("SELECT payload FROM node_tasks WHERE task_id = $1", task_id)
+    return msgspec.json.decode(row[0], type=_Payload).traceparent if row is not None else ""
+
+
+async def under(reader: db.Reader, project_id: str, correlation_id: str, limit: int) -> list[CorrelatedTask]:
+    """Return the tasks of a project with this correlation id, oldest first."""
+    columns = ", ".join(f"task.{name}" for name in _STORED.split(", "))
+    sql = f"""SELECT {columns}, task.payload, task.result, task.ended_at, nodes.name FROM node_tasks task
+              LEFT JOIN nodes ON nodes.node_id = task.node_id
+              WHERE task.correlation_id = $1 AND task.project_id = $2 AND task.project_id <> ''
+              ORDER BY task.task_id LIMIT $3"""  # noqa: S608 - columns are ours
+    return [_correlated(row) for row in await reader.all(sql, correlation_id, project_id, limit)]
 
 
 async def expired(reader: db.Reader, now: int) -> list[Stored]:
@@ -105,13 +127,14 @@ async def page(reader: db.Reader, node_id: str, query: PageRequest) -> Page[Node
 class _Payload(msgspec.Struct):
     """The fields of a signed task that operators can see. The parameters are only for the node."""
 
-    issued_at_s: int
+    issued_at_s: float
     expires_at_s: int
     correlation_id: str
+    traceparent: str = ""
 
 
 def _stored(row: db.Row) -> Stored:
-    return Stored(row[0], row[1], row[2], row[3], row[4])
+    return Stored(row[0], row[1], row[2], row[3], row[4], row[5], row[6])
 
 
 def _node_task(row: db.Row) -> NodeTask:
@@ -123,6 +146,13 @@ def _node_task(row: db.Row) -> NodeTask:
         result=ended.result if ended else {},
         error=ended.error if ended else None,
         correlation_id=payload.correlation_id,
-        issued_at=clock.moment(payload.issued_at_s * 1_000_000),
+        issued_at=clock.moment(round(payload.issued_at_s * 1_000_000)),
         expires_at=clock.moment(payload.expires_at_s * 1_000_000),
     )
+
+
+def _correlated(row: db.Row) -> CorrelatedTask:
+    task, ended_at = _node_task(row), clock.moment(row["ended_at"]) if row["ended_at"] else None
+    ended = msgspec.json.decode(row["result"], type=TaskResult) if row["result"] else None
+    started_at = rules.started_at(ended, task.issued_at, ended_at) if ended and ended_at else None
+    return structs.pick(CorrelatedTask, task, node_name=row["name"] or "", started_at=started_at, ended_at=ended_at)

@@ -38,6 +38,7 @@ async def deliver(lease: Lease, artifact: Artifact) -> Delivery:
         raise
     except ApiError as error:
         raise rules.refused(f"Artifact {artifact.name} cannot be delivered", error) from error
+    lease.log.hide(delivery.token)
     return msgspec.structs.replace(delivery, url=f"{lease.server}{delivery.url}")
 
 

@@ -19,15 +19,18 @@ from gpuaas_sdk.sealed import Recipient
 
 async def secret(lease: Lease, purpose: SecretPurpose, name: str, value: str, ttl_s: int) -> str:
     """Return the value of the instance's secret; the first request creates it."""
+    lease.log.hide(value)
     request = IssueSecret(epoch=lease.epoch, purpose=purpose, name=name, value=value, ttl_s=ttl_s)
     opening = OpenDelivery(operation_id=lease.record.operation_id, epoch=lease.epoch)
     try:
         issued = await lease.report(SECRET_ISSUE, request)
-        return (await lease.call(DELIVERY_OPEN, opening, delivery_id=issued.delivery_id)).value
+        delivered = await lease.call(DELIVERY_OPEN, opening, delivery_id=issued.delivery_id)
     except LeaseLost:
         raise
     except ApiError as error:
         raise rules.refused(f"Secret {name} ({purpose}) cannot be read", error) from error
+    lease.log.hide(delivered.value)
+    return delivered.value
 
 
 async def credential(lease: Lease, credential_id: str) -> tuple[Credential, str]:
@@ -48,4 +51,6 @@ async def credential(lease: Lease, credential_id: str) -> tuple[Credential, str]
         ) from error
     except ApiError as error:
         raise rules.refused(f"Credential {credential_id} cannot be read", error) from error
-    return sealed.credential, recipient.open(sealed)
+    private_key = recipient.open(sealed)
+    lease.log.hide(private_key)
+    return sealed.credential, private_key

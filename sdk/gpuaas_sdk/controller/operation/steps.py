@@ -15,6 +15,7 @@ from gpuaas_contract.errors import LeaseLost
 from gpuaas_contract.lifecycles import StepState
 from gpuaas_contract.runtime import STEP_REPORT, ReportStep
 
+from gpuaas_sdk import traces
 from gpuaas_sdk.controller import rules
 from gpuaas_sdk.controller.lease import Lease
 from gpuaas_sdk.failures import Permanent, Temporary
@@ -61,7 +62,8 @@ class Steps:
         self._running.add(step.key)
         previous = _CURRENT_STEP.set(step)
         try:
-            await self._perform(step, attempt)
+            with traces.span(f"step {name}", {"gpuaas.step": name, "gpuaas.member_id": member_id}):
+                await self._perform(step, attempt)
         finally:
             _CURRENT_STEP.reset(previous)
             self._running.discard(step.key)
@@ -79,6 +81,15 @@ class Steps:
         """Log a command on a machine and add it to the digest of the running step."""
         step = _CURRENT_STEP.get()
         log.info("machine.command", step=step.name if step else "", transcript=msgspec.to_builtins(line))
+        # The arguments may contain values that only this controller may have, so the span has the program's name only.
+        status = -1 if line.exit_status is None else line.exit_status
+        traces.add(
+            f"machine {line.argv[0]}",
+            line.started_at,
+            line.duration_ms,
+            failed=status != 0,
+            attributes={"gpuaas.machine": line.machine, "gpuaas.exit_status": status},
+        )
         if step is not None:
             step.digest.add(line)
 

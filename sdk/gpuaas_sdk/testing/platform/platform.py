@@ -17,7 +17,7 @@ from gpuaas_contract.holds import Hold, HoldKind
 from gpuaas_contract.instances import AccessBundle, Instance, Member
 from gpuaas_contract.lifecycles import ENDED_OPERATION
 from gpuaas_contract.node import TaskError
-from gpuaas_contract.operations import DEADLINES_S, ExitName, Operation, OperationKind
+from gpuaas_contract.operations import DEADLINES_S, ExitName, LogLine, Operation, OperationKind
 from gpuaas_contract.permissions import CONTROLLER_KEYS
 from gpuaas_contract.placements import ArtifactPlacement
 from starlette.applications import Starlette
@@ -242,6 +242,10 @@ class FakePlatform:
     async def ended(self, operation_id: str, *, timeout_s: float = 60) -> Operation:
         """Wait until the operation has ended, and return it."""
         return await self.until(operation_id, lambda now: now.status in ENDED_OPERATION, timeout_s=timeout_s)
+
+    def log(self, operation_id: str) -> list[LogLine]:
+        """Return the lines of the controller's log about the operation, as the platform stores them."""
+        return self.records.logs.get(operation_id, [])
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[Client]:

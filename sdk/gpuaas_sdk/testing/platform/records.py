@@ -3,7 +3,7 @@
 import datetime
 import itertools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpuaas_contract.catalog import Manifest
@@ -11,8 +11,10 @@ from gpuaas_contract.errors import NotFound
 from gpuaas_contract.holds import Hold, HoldKind
 from gpuaas_contract.instances import AccessBundle, Condition, Instance, Member
 from gpuaas_contract.lifecycles import ENDED_OPERATION, GONE_MEMBER, SERVING_MEMBER
-from gpuaas_contract.operations import INSTANCE_KINDS, Operation, OperationKind, Progress
-from gpuaas_contract.protocol import status
+from gpuaas_contract.operations import INSTANCE_KINDS, LogLine, Operation, OperationKind, Progress
+from gpuaas_contract.protocol import log, status
+from gpuaas_contract.protocol.log import LogState
+from gpuaas_contract.runtime import ReportedLogLine
 from msgspec.structs import replace
 
 from gpuaas_sdk.testing.platform import rows
@@ -31,6 +33,9 @@ class Records:
         self.operations: dict[str, Operation] = {}
         self.holds: dict[str, Hold] = {}
         self.access_bundles: dict[str, AccessBundle] = {}
+        self.logs: dict[str, list[LogLine]] = {}
+        """Lines of the controller's log, by operation id."""
+        self._log_states: dict[str, LogState] = {}
         self.manifests: dict[str, Manifest] = {}
         """The manifest of each version of the app."""
         self._numbers = itertools.count(1)
@@ -70,6 +75,13 @@ class Records:
             self.members[member.member_id] = replace(member, last_operation_id=operation.operation_id)
         self.update_status(self.instances[instance.instance_id])
         return operation
+
+    def add_log(self, operation: Operation, reported: Sequence[ReportedLogLine]) -> None:
+        """Store new lines of the controller's log about the operation, up to its bounds."""
+        present = self._log_states.get(operation.operation_id, LogState())
+        state, lines = log.stored(present, operation.operation_id, operation.epoch, reported)
+        self._log_states[operation.operation_id] = state
+        self.logs.setdefault(operation.operation_id, []).extend(lines)
 
     def make_ready(self, instance: Instance) -> Instance:
         """Change the instance and its members to the state after a deploy."""

@@ -16,7 +16,7 @@ from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.errors import ApiError
 from gpuaas_contract.instances import INSTANCE_GET, INSTANCE_LIST, MEMBER_GET, MEMBER_LIST, Instance, Member
 from gpuaas_contract.lifecycles import GONE_MEMBER
-from gpuaas_contract.operations import OPERATION_GET, Operation, OperationQuery, Receipt
+from gpuaas_contract.operations import OPERATION_GET, OPERATION_LOG, LogLine, Operation, OperationQuery, Receipt
 from gpuaas_contract.runtime import (
     ACCESS_PUBLISH,
     CLAIM,
@@ -33,7 +33,7 @@ from gpuaas_contract.runtime import (
     ReportMember,
 )
 from gpuaas_contract.secrets import DELIVERY_OPEN, SECRET_ISSUE
-from gpuaas_contract.wire import NoBody, Page
+from gpuaas_contract.wire import NoBody, Page, PageQuery
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -81,6 +81,7 @@ class Routes:
             self._change(placements.PLACEMENT_CREATE, self.artifacts.place, about="artifact_id"),
             route(MEMBER_REPORT, self._member_report),
             route(OPERATION_GET, self._operation_get),
+            route(OPERATION_LOG, self._operation_log),
             route(INSTANCE_LIST, self._instance_list),
             route(INSTANCE_GET, self._instance_get),
             route(MEMBER_LIST, self._member_list),
@@ -150,6 +151,13 @@ class Routes:
                 break
             await self.changes.wait(left_s)
         return self.records.operation(operation_id)
+
+    async def _operation_log(self, body: NoBody, request: Request) -> Page[LogLine]:
+        query = msgspec.convert(dict(request.query_params), PageQuery, strict=False)
+        lines = self.records.logs.get(self.records.operation(request.path_params["operation_id"]).operation_id, [])
+        first = int(query.page_token or 0)
+        page = lines[first : first + query.page_size]
+        return Page(items=page, next_page_token=str(first + len(page)) if first + len(page) < len(lines) else None)
 
     async def _instance_list(self, body: NoBody, request: Request) -> Page[Instance]:
         instances = self.records.instances.values()

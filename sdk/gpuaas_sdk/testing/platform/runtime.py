@@ -66,6 +66,7 @@ class Runtime:
         assert operation.lease is not None
         renewed = replace(operation, lease=replace(operation.lease, expires_at=self._after(heartbeat.lease_s)))
         self._records.operations[operation_id] = renewed
+        self._records.add_log(renewed, heartbeat.log)
         return _receipt(renewed)
 
     def expire_lease(self, operation_id: str) -> None:
@@ -117,6 +118,7 @@ class Runtime:
             raise ValidationFailed(
                 "A preview must be completed with `preview`: the work that was observed.", details={"field": "preview"}
             )
+        self._records.add_log(operation, body.log)
         answered = replace(operation, result=body.result, preview=body.preview)
         ending = end.ending(answered, self._records.members, undone=body.undone)
         return self._end(end.with_late_cancel(answered, ending.status), ending)
@@ -127,6 +129,7 @@ class Runtime:
         if operation.status == "failed" and operation.epoch == body.epoch:
             return operation
         operation = self.claimed(operation_id, body.epoch)
+        self._records.add_log(operation, body.log)
         error = end.failure(body.code, body.message, body.failure_class, body.fix)
         return self._end(operation, end.Ending("failed", operation.targets, error))
 
