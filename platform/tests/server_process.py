@@ -1,6 +1,7 @@
 """A real `gpuaas-platform server` on loopback, to be killed and started again, and a small client of its API."""
 
 import asyncio
+import http.client
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -17,7 +19,11 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gpuaas_contract import capacity, catalog, events, identity, node
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_platform.kit import ids
+from gpuaas_platform import server
+from gpuaas_platform.call import system_origin
+from gpuaas_platform.identity import service as identity_service
+from gpuaas_platform.kit import clock, ids
+from gpuaas_platform.kit.settings import Settings
 from gpuaas_sdk.testing import free_port
 from platform_world import Node, enrol_body, login_body
 
@@ -49,6 +55,7 @@ class ServerProcess:
         the hard limit of its open files; 0: the limit of the test."""
         self._options = options
         self._limited = ["prlimit", f"--nofile={descriptors_max}:{descriptors_max}"] if descriptors_max else []
+        self._settings = Settings(data_dir=data, database_url=database_url)
         self._store = ["--data", str(data), *(["--database", database_url] if database_url else [])]
         self._log = data.with_name(f"{data.name}-server.log")
         self.port = free_port()
@@ -71,7 +78,10 @@ class ServerProcess:
         return self._log.read_text()
 
     def admin_password(self) -> str:
-        return self.run("admin")
+        """Give the admin a new password, as the command `admin` does, without the second that a process takes to start.
+        In a thread, because the caller may have an event loop."""
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(asyncio.run, self._new_password()).result()
 
     def run(self, *words: str) -> str:
         """Run another command of the platform on the same store. Return its output; it must succeed."""
@@ -105,10 +115,28 @@ class ServerProcess:
         return process.wait(60)
 
     def _is_ready(self) -> bool:
-        try:
-            return httpx.get(f"{self.url}/readyz", timeout=2).status_code == 200
-        except httpx.TransportError:
-            return False
+        return readyz(self.port) == 200
+
+    async def _new_password(self) -> str:
+        password = ids.new_secret("admin")
+        async with server.open_site(self._settings) as site:
+            await identity_service.set_password(
+                site, system_origin(clock.utc_now()), "admin", password, "platform_admin"
+            )
+        return password
+
+
+def readyz(port: int, timeout_s: float = 2) -> int:
+    """The status of `/readyz`; 0 without an answer. To poll with a client of httpx would load the host's authorities
+    each time, which takes longer than the answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status
+    except (OSError, http.client.HTTPException):
+        return 0
+    finally:
+        connection.close()
 
 
 @dataclass

@@ -16,7 +16,7 @@ import httpx
 import pytest
 from gpuaas_contract import identity
 from gpuaas_sdk.testing import free_port
-from server_process import Cloud, ServerProcess
+from server_process import Cloud, ServerProcess, readyz
 
 COMMAND = [sys.executable, "-m", "gpuaas_platform.main"]
 READY_S_MAX = 60.0
@@ -224,7 +224,4 @@ def _run(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 def _is_ready(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/readyz", timeout=2).status_code == 200
-    except httpx.TransportError:
-        return False
+    return readyz(int(url.rpartition(":")[2])) == 200

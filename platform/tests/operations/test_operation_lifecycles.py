@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+import campaigns
 import httpx
 import hypothesis
 import operation_model
@@ -50,6 +51,9 @@ PICK = st.integers(0, 7)
 KIND = st.sampled_from(["add", "drain", "resume", "remove", "replace"])
 VERB = st.sampled_from(["stop", "start", "restart", "upgrade", "rollback", "rollback", "decommission"])
 BODIES = {"upgrade": {"version": "1.1.0"}}
+STORMS = campaigns.size(short=150, whole=600)
+"""Of about ninety steps each."""
+STORMS_ON_POSTGRES = campaigns.size(short=20, whole=40)
 WHOLE_WAY = 6
 """The longest way has as many steps."""
 
@@ -471,10 +475,10 @@ def _pick(choices: list[Any], number: int) -> Any:
 
 @pytest.mark.timeout(1800)  # minutes of work on a loaded machine; no hang
 @pytest.mark.usefixtures("quiet")
-def test_50_000_steps_on_sqlite_agree_with_the_model_and_every_state_is_reached_and_left() -> None:
+def test_a_storm_on_sqlite_agrees_with_the_model_and_every_state_is_reached_and_left() -> None:
     with lab() as storm_lab:
-        storm(storm_lab, storms=600, steps=60)
-    assert storm_lab.steps >= 50_000
+        storm(storm_lab, storms=STORMS, steps=60)
+    assert storm_lab.steps >= 80 * STORMS
     assert {name: set(states) for name, states in storm_lab.seen.items()} == {
         "instance": set(INSTANCE_MOVES),
         "member": set(MEMBER_MOVES),
@@ -516,8 +520,8 @@ async def test_an_instance_can_be_deleted_from_every_status_that_it_has_during_a
 @pytest.mark.parametrize("database_url", ["postgres"], indirect=True)
 def test_the_same_storm_agrees_on_postgres(database_url: str) -> None:
     with lab(database_url) as storm_lab:
-        storm(storm_lab, storms=40, steps=60)
-    assert storm_lab.steps >= 2_000
+        storm(storm_lab, storms=STORMS_ON_POSTGRES, steps=60)
+    assert storm_lab.steps >= 50 * STORMS_ON_POSTGRES
 
 
 @pytest.mark.parametrize(
