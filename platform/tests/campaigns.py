@@ -1,5 +1,5 @@
-"""How long campaigns run: tests that repeat random work until a rare fault would show. `make test` runs each for seconds.
-With GPUAAS_CAMPAIGNS=whole they have the size that found faults once."""
+"""How long campaigns run: tests that repeat random work until a rare fault would show. `make test` runs each for
+seconds; with GPUAAS_CAMPAIGNS=whole each has its whole size, for changes of what it tests."""
 
 import os
 from typing import TypeVar

@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar
 
 import httpx
 import msgspec
+import preloaded
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gpuaas_contract import capacity, catalog, events, identity, node
 from gpuaas_contract.endpoint import Endpoint
@@ -60,7 +61,7 @@ class ServerProcess:
         self._log = data.with_name(f"{data.name}-server.log")
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | preloaded.Process | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -85,15 +86,19 @@ class ServerProcess:
 
     def run(self, *words: str) -> str:
         """Run another command of the platform on the same store. Return its output; it must succeed."""
-        command = [*_PLATFORM, *words, *self._store]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        ended = preloaded.run([*words, *self._store])
+        ended.check_returncode()
+        return ended.stdout.strip()
 
     def command(self) -> list[str]:
         return [*_PLATFORM, "server", *self._store, "--listen", f"127.0.0.1:{self.port}", *self._options]
 
     def start(self) -> None:
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen([*self._limited, *self.command()], stdout=log, stderr=log)
+            if self._limited:
+                self._process = subprocess.Popen([*self._limited, *self.command()], stdout=log, stderr=log)
+            else:
+                self._process = preloaded.start(self.command()[len(_PLATFORM) :], log)
         deadline = time.monotonic() + _START_S_MAX
         while not self._is_ready():
             if time.monotonic() > deadline or self._process.poll() is not None:
@@ -118,11 +123,9 @@ class ServerProcess:
         return readyz(self.port) == 200
 
     async def _new_password(self) -> str:
-        password = ids.new_secret("admin")
+        password, origin = ids.new_secret("admin"), system_origin(clock.utc_now())
         async with server.open_site(self._settings) as site:
-            await identity_service.set_password(
-                site, system_origin(clock.utc_now()), "admin", password, "platform_admin"
-            )
+            await identity_service.set_password(site, origin, "admin", password, "platform_admin")
         return password
 
 
