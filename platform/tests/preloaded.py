@@ -1,10 +1,11 @@
-"""Start `gpuaas-platform` as a process that is copied from one that has loaded the program: to load it takes most of a
-second of processor time, and tests start hundreds. Everything else is as in any process: it has its own memory and
-descriptors, and it can be killed. Tests of the command itself start it as users do."""
+"""Start a program as a process that is copied from one that has loaded it: to load the platform takes most of a second
+of processor time, a command of the CLI a third, and tests start hundreds. Everything else is as in any process: it has
+its own memory and descriptors, and it can be killed. Tests of the start itself start the program as users do."""
 
 import atexit
 import functools
 import gc
+import importlib
 import json
 import os
 import signal
@@ -14,10 +15,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import IO, Any, NoReturn
-
-from gpuaas_platform import main
 
 _MESSAGE_BYTES_MAX = 1_000_000
 _POLL_S = 0.01
@@ -41,22 +41,51 @@ class Process:
         deadline = time.monotonic() + timeout_s
         while (status := self.poll()) is None:
             if time.monotonic() > deadline:
-                raise subprocess.TimeoutExpired("gpuaas-platform", timeout_s)
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout_s)
             time.sleep(_POLL_S)
         return status
 
 
-def start(arguments: Sequence[str], output: IO[bytes], errors: IO[bytes] | None = None) -> Process:
-    """Start the command with these arguments, in the environment and the folder of the caller."""
-    loader = _loader()
-    asked = {"arguments": list(arguments), "environment": dict(os.environ), "folder": os.getcwd()}
-    return Process(int(loader.ask(asked, [output.fileno(), (errors or output).fileno()])), loader)
+@dataclass(frozen=True)
+class Program:
+    name: str
+    module: str
+    """It has the function `main`."""
+    loaded: tuple[str, ...] = ()
+    """Further modules to load before the program starts."""
 
 
-def run(arguments: Sequence[str], timeout_s: float = 60) -> "subprocess.CompletedProcess[str]":
-    """Run the command to its end; a second way to write `subprocess.run`."""
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        process = start(arguments, output, errors)
+PLATFORM = Program("gpuaas-platform", "gpuaas_platform.main")
+
+
+def start(
+    program: Program,
+    arguments: Sequence[str],
+    output: IO[bytes],
+    errors: IO[bytes] | None = None,
+    given: IO[bytes] | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> Process:
+    """Start the program in the folder of the caller. Without `given`, its standard input is empty."""
+    loader = _loader(program)
+    asked = {"arguments": [program.name, *arguments], "environment": dict(environment), "folder": os.getcwd()}
+    files = [output, errors or output, *([given] if given else [])]
+    return Process(int(loader.ask(asked, [file.fileno() for file in files])), loader)
+
+
+def run(
+    program: Program,
+    arguments: Sequence[str],
+    *,
+    given: str = "",
+    environment: Mapping[str, str] = os.environ,
+    timeout_s: float = 60,
+) -> "subprocess.CompletedProcess[str]":
+    """Run the program to its end, like `subprocess.run`."""
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors, tempfile.TemporaryFile() as typed:
+        typed.write(given.encode())
+        typed.seek(0)
+        process = start(program, arguments, output, errors, typed, environment)
         try:
             status = process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -70,13 +99,13 @@ def run(arguments: Sequence[str], timeout_s: float = 60) -> "subprocess.Complete
 class _Loader:
     """The process that has loaded the program. It ends when this process closes the socket between them, or ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: Program) -> None:
         self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in (self._socket, other):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MESSAGE_BYTES_MAX)
         self._lock = threading.Lock()
         with other:
-            command = [sys.executable, __file__, str(other.fileno())]
+            command = [sys.executable, __file__, str(other.fileno()), program.module, *program.loaded]
             self._process = subprocess.Popen(command, pass_fds=[other.fileno()], stdin=subprocess.DEVNULL)
 
     def ask(self, message: dict[str, Any], descriptors: Sequence[int] = ()) -> Any:
@@ -90,16 +119,16 @@ class _Loader:
 
 
 @functools.cache
-def _loader() -> _Loader:
-    loader = _Loader()
+def _loader(program: Program) -> _Loader:
+    loader = _Loader(program)
     atexit.register(loader.close)
     return loader
 
 
-def _serve(control: socket.socket) -> None:
+def _serve(control: socket.socket, main: Callable[[], None]) -> None:
     gc.freeze()  # what is loaded stays shared between the copies
     while True:
-        message, descriptors, _, _ = socket.recv_fds(control, _MESSAGE_BYTES_MAX, 2)
+        message, descriptors, _, _ = socket.recv_fds(control, _MESSAGE_BYTES_MAX, 3)
         if not message:
             return
         asked = json.loads(message)
@@ -111,7 +140,7 @@ def _serve(control: socket.socket) -> None:
             if not answer:
                 control.close()
                 _become(asked, descriptors)
-                main.main()
+                main()
                 return
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -119,17 +148,19 @@ def _serve(control: socket.socket) -> None:
 
 
 def _become(asked: dict[str, Any], descriptors: Sequence[int]) -> None:
-    for standard, descriptor in zip((sys.stdout, sys.stderr), descriptors, strict=True):
+    for standard, descriptor in zip((sys.stdout, sys.stderr, sys.stdin), descriptors, strict=False):
         os.dup2(descriptor, standard.fileno())
         os.close(descriptor)
     os.environ.clear()
     os.environ.update(asked["environment"])
     os.chdir(asked["folder"])
-    sys.argv = ["gpuaas-platform", *asked["arguments"]]
+    sys.argv = asked["arguments"]
 
 
 def _main() -> NoReturn:
-    _serve(socket.socket(fileno=int(sys.argv[1])))
+    _, descriptor, *modules = sys.argv
+    program, *_ = [importlib.import_module(module) for module in modules]
+    _serve(socket.socket(fileno=int(descriptor)), program.main)
     sys.exit(0)
 
 

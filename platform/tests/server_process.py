@@ -86,7 +86,7 @@ class ServerProcess:
 
     def run(self, *words: str) -> str:
         """Run another command of the platform on the same store. Return its output; it must succeed."""
-        ended = preloaded.run([*words, *self._store])
+        ended = preloaded.run(preloaded.PLATFORM, [*words, *self._store])
         ended.check_returncode()
         return ended.stdout.strip()
 
@@ -98,7 +98,7 @@ class ServerProcess:
             if self._limited:
                 self._process = subprocess.Popen([*self._limited, *self.command()], stdout=log, stderr=log)
             else:
-                self._process = preloaded.start(self.command()[len(_PLATFORM) :], log)
+                self._process = preloaded.start(preloaded.PLATFORM, self.command()[len(_PLATFORM) :], log)
         deadline = time.monotonic() + _START_S_MAX
         while not self._is_ready():
             if time.monotonic() > deadline or self._process.poll() is not None:

@@ -227,7 +227,7 @@ def test_the_log_level_leaves_out_what_is_less_important(tmp_path: Path) -> None
 
 
 def _run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return preloaded.run(arguments)
+    return preloaded.run(preloaded.PLATFORM, arguments)
 
 
 def _is_ready(url: str) -> bool:

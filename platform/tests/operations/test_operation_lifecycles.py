@@ -517,7 +517,8 @@ async def test_an_instance_can_be_deleted_from_every_status_that_it_has_during_a
     await walk_out(cluster, collections.defaultdict(set))
 
 
-JOINING, LEAVING = ("provisioning", "joining"), ("draining", "drained", "removing")
+JOINING: tuple[str, ...] = ("provisioning", "joining")
+LEAVING: tuple[str, ...] = ("draining", "drained", "removing")
 RARE = frozenset({"rolling_back", "deploying", "tombstoned", *JOINING, *LEAVING})
 """States in which few storms end. All have tests of their own, in this file or among the exits."""
 
