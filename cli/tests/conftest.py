@@ -26,10 +26,7 @@ from gpuaas_sdk.testing import free_port
 
 TESTS = Path(__file__).parent
 PROGRAMS = Path(sys.executable).parent
-COMMAND = preloaded.Program(
-    str(PROGRAMS / "gpuaas"), "gpuaas_cli.main", loaded=("gpuaas_sdk.client", "gpuaas_contract.registry")
-)
-"""Modules that the command loads only when it needs them are not loaded before."""
+COMMAND = preloaded.Program(str(PROGRAMS / "gpuaas"), "gpuaas_cli.main", first=("node", "health", "--help"))
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 

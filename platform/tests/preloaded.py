@@ -3,9 +3,11 @@ of processor time, a command of the CLI a third, and tests start hundreds. Every
 its own memory and descriptors, and it can be killed. Tests of the start itself start the program as users do."""
 
 import atexit
+import contextlib
 import functools
 import gc
 import importlib
+import io
 import json
 import os
 import signal
@@ -51,8 +53,8 @@ class Program:
     name: str
     module: str
     """It has the function `main`."""
-    loaded: tuple[str, ...] = ()
-    """Further modules to load before the program starts."""
+    first: tuple[str, ...] = ()
+    """Arguments of a first run without effect, for a program that loads modules only when it needs them."""
 
 
 PLATFORM = Program("gpuaas-platform", "gpuaas_platform.main")
@@ -105,7 +107,7 @@ class _Loader:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MESSAGE_BYTES_MAX)
         self._lock = threading.Lock()
         with other:
-            command = [sys.executable, __file__, str(other.fileno()), program.module, *program.loaded]
+            command = [sys.executable, __file__, str(other.fileno()), program.module, program.name, *program.first]
             self._process = subprocess.Popen(command, pass_fds=[other.fileno()], stdin=subprocess.DEVNULL)
 
     def ask(self, message: dict[str, Any], descriptors: Sequence[int] = ()) -> Any:
@@ -158,8 +160,12 @@ def _become(asked: dict[str, Any], descriptors: Sequence[int]) -> None:
 
 
 def _main() -> NoReturn:
-    _, descriptor, *modules = sys.argv
-    program, *_ = [importlib.import_module(module) for module in modules]
+    _, descriptor, module, *command = sys.argv
+    program = importlib.import_module(module)
+    if len(command) > 1:
+        sys.argv = command
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+            program.main()
     _serve(socket.socket(fileno=int(descriptor)), program.main)
     sys.exit(0)
 
