@@ -69,9 +69,9 @@ def query_reader(endpoint: AnyEndpoint) -> Callable[[bytes], tuple[Query, bool]]
 
 def body_reader(endpoint: AnyEndpoint) -> Callable[[bytes], object]:
     """Return a function that decodes the bytes of a body into the endpoint's request struct."""
-    kind = endpoint.request
-    decoder, bounds = msgspec.json.Decoder(kind), sizes.bounds_of(kind)
-    secrets = _secrets(kind)
+    decoder: msgspec.json.Decoder[object] = msgspec.json.Decoder(endpoint.request)
+    kind: object = endpoint.request
+    bounds, secrets = sizes.bounds_of(kind), _secrets(kind)
     # A node reports what its machine printed. If the report were refused, its task would never end.
     is_of_node = endpoint.audience == "node"
 
