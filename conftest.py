@@ -1,5 +1,6 @@
 """How tests are distributed and reported: a file stays on one process, and what takes longest runs first."""
 
+import gc
 import os
 import sys
 from collections import Counter
@@ -16,6 +17,8 @@ LONG = (
     "platform/tests/edge/test_authorisation_matrix.py",
 )
 """Files that take a minute and more: at the end of a run they would leave a process alone."""
+_NEW_OBJECTS_UNTIL_COLLECTION = 20_000
+"""The same as in the server."""
 
 
 def pytest_configure() -> None:
@@ -36,6 +39,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_rank)
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group(item)))
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector skip what is loaded now: it would visit a million objects in every few tests."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_NEW_OBJECTS_UNTIL_COLLECTION)
 
 
 def _rank(item: pytest.Item) -> int:

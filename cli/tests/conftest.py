@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import preloaded
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -25,6 +26,7 @@ from gpuaas_sdk.testing import free_port
 
 TESTS = Path(__file__).parent
 PROGRAMS = Path(sys.executable).parent
+COMMAND = preloaded.Program(str(PROGRAMS / "gpuaas"), "gpuaas_cli.main", first=("node", "health", "--help"))
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -46,15 +48,8 @@ class Cli:
     home: Path
 
     def __call__(self, *words: str, given: str = "", expect: int | None = 0, **environment: str) -> Ended:
-        ended = subprocess.run(
-            [str(PROGRAMS / "gpuaas"), *words],
-            input=given,
-            capture_output=True,
-            text=True,
-            env=self.full_environment(**environment),
-            timeout=90,
-            check=False,
-        )
+        full = self.full_environment(**environment)
+        ended = preloaded.run(COMMAND, words, given=given, environment=full, timeout_s=90)
         if expect is not None:
             assert ended.returncode == expect, f"{words}: {ended.returncode}\n{ended.stdout}\n{ended.stderr}"
         return Ended(ended.returncode, ended.stdout, ended.stderr)

@@ -232,6 +232,13 @@ def _add_server_options(command: argparse.ArgumentParser) -> None:
         help="seconds between two heartbeats of a node, 1 to 25; a node is lost after four missing ones",
     )
     command.add_argument(
+        "--task-ttl-s",
+        type=_task_ttl,
+        default=environment("GPUAAS_TASK_TTL_S", str(Settings.task_ttl_s)),
+        help="seconds until a task that a node did not answer fails, such as preparing or cleaning it for a project;"
+        " 10 or more; default %(default)s",
+    )
+    command.add_argument(
         "--otlp-endpoint",
         default=environment("OTEL_EXPORTER_OTLP_ENDPOINT", ""),
         help="OpenTelemetry collector that takes spans over HTTP, such as http://127.0.0.1:4318",
@@ -412,6 +419,13 @@ def _network(text: str) -> str:
         return str(ipaddress.ip_network(text, strict=False))
     except ValueError as error:
         raise argparse.ArgumentTypeError("write an IP address or a network, such as 10.0.0.0/24") from error
+
+
+def _task_ttl(text: str) -> int:
+    # To create a user or to remove one with its files takes seconds on a busy machine.
+    if not text.isdecimal() or int(text) < 10:
+        raise argparse.ArgumentTypeError("a whole number of seconds, 10 or more")
+    return int(text)
 
 
 def _whole_number(text: str) -> int:

@@ -18,6 +18,7 @@ from gpuaas_platform.identity.users import passwords
 from gpuaas_platform.kit import health, ids, migrate
 from gpuaas_platform.kit.settings import Settings
 from platform_world import FakeClock, World
+from reused_database import ReusedDatabase
 
 # How long an example takes depends on the host, not on the code; a failing example is in the report.
 hypothesis.settings.register_profile(
@@ -41,6 +42,13 @@ def migrated_postgres(postgres_folder: Path) -> str:
     postgres_server.create_database(postgres_folder, name)
     asyncio.run(migrate.migrate_postgres(f"postgresql://postgres@/{name}?host={postgres_folder}"))
     return name
+
+
+@pytest.fixture(scope="session")
+def reused_postgres(postgres_folder: Path, migrated_postgres: str) -> Iterator[ReusedDatabase]:
+    reused = ReusedDatabase(postgres_folder, migrated_postgres)
+    yield reused
+    reused.close()
 
 
 @pytest.fixture(scope="session")
@@ -73,10 +81,14 @@ def database_url(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "sqlite":
         yield ""
         return
+    if "site" in request.fixturenames:
+        reused: ReusedDatabase = request.getfixturevalue("reused_postgres")
+        yield reused.take()
+        reused.give_back()
+        return
     folder: Path = request.getfixturevalue("postgres_folder")
     name = ids.new("db")
-    template = request.getfixturevalue("migrated_postgres") if "site" in request.fixturenames else ""
-    postgres_server.create_database(folder, name, template)
+    postgres_server.create_database(folder, name)
     yield f"postgresql://postgres@/{name}?host={folder}"
     postgres_server.drop_database(folder, name)
 

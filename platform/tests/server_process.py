@@ -1,6 +1,7 @@
 """A real `gpuaas-platform server` on loopback, to be killed and started again, and a small client of its API."""
 
 import asyncio
+import http.client
 import os
 import signal
 import subprocess
@@ -8,16 +9,22 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import httpx
 import msgspec
+import preloaded
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gpuaas_contract import capacity, catalog, events, identity, node
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_platform.kit import ids
+from gpuaas_platform import server
+from gpuaas_platform.call import system_origin
+from gpuaas_platform.identity import service as identity_service
+from gpuaas_platform.kit import clock, ids
+from gpuaas_platform.kit.settings import Settings
 from gpuaas_sdk.testing import free_port
 from platform_world import Node, enrol_body, login_body
 
@@ -57,11 +64,12 @@ class ServerProcess:
         self.program = program
         self._options = options
         self._limited = ["prlimit", f"--nofile={descriptors_max}:{descriptors_max}"] if descriptors_max else []
+        self._settings = Settings(data_dir=data, database_url=database_url)
         self._store = ["--data", str(data), *(["--database", database_url] if database_url else [])]
         self._log = data.with_name(f"{data.name}-server.log")
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | preloaded.Process | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -79,19 +87,31 @@ class ServerProcess:
         return self._log.read_text()
 
     def admin_password(self) -> str:
-        return self.run("admin")
+        """Give the admin a new password, as the command `admin` does, without the second that a process takes to start.
+        In a thread, because the caller may have an event loop."""
+        if self.program != _PLATFORM:
+            return self.run("admin")
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(asyncio.run, self._new_password()).result()
 
     def run(self, *words: str) -> str:
         """Run another command of the platform on the same store. Return its output; it must succeed."""
-        command = [*self.program, *words, *self._store]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        if self.program != _PLATFORM:
+            command = [*self.program, *words, *self._store]
+            return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        ended = preloaded.run(preloaded.PLATFORM, [*words, *self._store])
+        ended.check_returncode()
+        return ended.stdout.strip()
 
     def command(self) -> list[str]:
         return [*self.program, "server", *self._store, "--listen", f"127.0.0.1:{self.port}", *self._options]
 
     def start(self) -> None:
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen([*self._limited, *self.command()], stdout=log, stderr=log)
+            if self._limited or self.program != _PLATFORM:
+                self._process = subprocess.Popen([*self._limited, *self.command()], stdout=log, stderr=log)
+            else:
+                self._process = preloaded.start(preloaded.PLATFORM, self.command()[len(_PLATFORM) :], log)
         deadline = time.monotonic() + _START_S_MAX
         while not self._is_ready():
             if time.monotonic() > deadline or self._process.poll() is not None:
@@ -113,10 +133,26 @@ class ServerProcess:
         return process.wait(60)
 
     def _is_ready(self) -> bool:
-        try:
-            return httpx.get(f"{self.url}/readyz", timeout=2).status_code == 200
-        except httpx.TransportError:
-            return False
+        return readyz(self.port) == 200
+
+    async def _new_password(self) -> str:
+        password, origin = ids.new_secret("admin"), system_origin(clock.utc_now())
+        async with server.open_site(self._settings) as site:
+            await identity_service.set_password(site, origin, "admin", password, "platform_admin")
+        return password
+
+
+def readyz(port: int, timeout_s: float = 2) -> int:
+    """The status of `/readyz`; 0 without an answer. To poll with a client of httpx would load the host's authorities
+    each time, which takes longer than the answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status
+    except (OSError, http.client.HTTPException):
+        return 0
+    finally:
+        connection.close()
 
 
 @dataclass

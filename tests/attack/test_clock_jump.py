@@ -23,7 +23,7 @@ from gpuaas_platform.kit import loop
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_sdk.testing import free_port
 from platform_world import FakeClock, World
-from server_process import Cloud
+from server_process import Cloud, readyz
 
 EIGHT_DAYS_S = 8 * 86_400.0
 SESSION_S = 12 * 3600
@@ -52,10 +52,7 @@ class Served:
     log: Path
 
     def readyz(self) -> int:
-        try:
-            return httpx.get(f"{self.url}/readyz", timeout=10).status_code
-        except httpx.TransportError:
-            return 0
+        return readyz(int(self.url.rpartition(":")[2]), timeout_s=10)
 
     def admin_password(self) -> str:
         command = [sys.executable, "-m", "gpuaas_platform.main", "admin", "--data", str(self.data)]

@@ -22,6 +22,8 @@ BIN = Path(sys.executable).parent
 LAB = "e2e"
 PORT = 7190
 NODES = 4
+TASK_TTL_S = 45
+"""A test waits until a task of a machine that is cut off has failed. Long enough for any task on a busy host."""
 
 
 @dataclass
@@ -70,7 +72,8 @@ class LocalCloud:
         """The environment of a person who uses this cloud and no other."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("GPUAAS_")}
         path = f"{BIN}:{os.environ['PATH']}"
-        return {**kept, "PATH": path, "GPUAAS_HOME": str(self.home), "NO_COLOR": "1"}
+        short = {"GPUAAS_TASK_TTL_S": str(TASK_TTL_S)}
+        return {**kept, **short, "PATH": path, "GPUAAS_HOME": str(self.home), "NO_COLOR": "1"}
 
 
 @dataclass

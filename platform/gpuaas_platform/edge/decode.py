@@ -4,10 +4,12 @@ Decoding runs before the handler, so an invalid request writes nothing.
 """
 
 import difflib
+import functools
 import json
 import math
 import re
 from collections.abc import Callable
+from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -48,11 +50,7 @@ def segment(name: str, raw: bytes) -> str:
 
 def query_reader(endpoint: AnyEndpoint) -> Callable[[bytes], tuple[Query, bool]]:
     """Return a function that decodes a query string into the endpoint's query struct and the `dry_run` flag."""
-    kinds = {field.name: field.type for field in msgspec.structs.fields(endpoint.query)}
-    # Numbers and flags are parsed; all other values, timestamps too, are passed to msgspec as text.
-    texts = {
-        name for name, kind in kinds.items() if not isinstance(_unwrapped(msgspec.inspect.type_info(kind)), _PARSED)
-    }
+    kinds, texts = _fields(endpoint.query)
     known = [*kinds, "dry_run"] if endpoint.mutates else list(kinds)
     defaults = endpoint.query()
 
@@ -71,9 +69,9 @@ def query_reader(endpoint: AnyEndpoint) -> Callable[[bytes], tuple[Query, bool]]
 
 def body_reader(endpoint: AnyEndpoint) -> Callable[[bytes], object]:
     """Return a function that decodes the bytes of a body into the endpoint's request struct."""
-    kind = endpoint.request
-    decoder, bounds = msgspec.json.Decoder(kind), sizes.bounds_of(kind)
-    secrets = _secrets(kind)
+    decoder: msgspec.json.Decoder[object] = msgspec.json.Decoder(endpoint.request)
+    kind: object = endpoint.request
+    bounds, secrets = sizes.bounds_of(kind), _secrets(kind)
     # A node reports what its machine printed. If the report were refused, its task would never end.
     is_of_node = endpoint.audience == "node"
 
@@ -117,6 +115,15 @@ def check_header(name: str, value: str) -> None:
         raise _invalid(f"{name} takes printable ASCII characters only.", name)
 
 
+@functools.cache
+def _fields(query: type[Query]) -> tuple[dict[str, Any], frozenset[str]]:
+    """Return the type of each query parameter, and the parameters that are passed to msgspec as text: all, timestamps
+    too, except numbers and flags, which are parsed."""
+    kinds = {field.name: field.type for field in msgspec.structs.fields(query)}
+    parsed = {name for name, kind in kinds.items() if isinstance(_unwrapped(msgspec.inspect.type_info(kind)), _PARSED)}
+    return kinds, frozenset(kinds) - parsed
+
+
 def _pairs(raw: bytes, known: list[str]) -> dict[str, str]:
     values: dict[str, str] = {}
     for pair in raw.replace(b"+", b" ").split(b"&"):
@@ -155,6 +162,7 @@ def _unescaped(raw: bytes, what: str) -> str:
         raise errors.InvalidRequest(f"{what} is not UTF-8.") from error
 
 
+@functools.cache
 def _secrets(kind: object) -> frozenset[str]:
     """Return the fields of a request that are secret values, so that only NUL is refused in them."""
     fields = getattr(msgspec.inspect.type_info(kind), "fields", ())

@@ -1,5 +1,6 @@
 """Check the size of values of free form in a body. The contract declares it with `wire.json_bytes`."""
 
+import functools
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ class Bound(NamedTuple):
     bytes_max: int
 
 
+@functools.cache
 def bounds_of(kind: object) -> tuple[Bound, ...]:
     """Return the bounds that the contract declares in a request struct and the structs inside it."""
     return tuple(_bounds(msgspec.inspect.type_info(kind), (), frozenset()))

@@ -10,8 +10,9 @@ migration that cannot do so has a line `-- alone: REASON`, and is not applied wh
 import contextlib
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from gpuaas_platform.kit import postgres, sqlite
@@ -97,7 +98,7 @@ async def not_applied(sqlite_path: Path, database_url: str) -> list[int]:
     """Return the migrations that the next start applies. Changes nothing; raises `NewerDatabase`."""
     applied = await _applied_postgres(database_url) if database_url else _applied_sqlite(sqlite_path)
     _check_known(applied)
-    return [number for number, _ in files("sqlite") if number not in applied]
+    return [number for number in _numbered() if number not in applied]
 
 
 def migrate_sqlite(path: Path) -> None:
@@ -123,17 +124,14 @@ async def migrate_postgres(url: str) -> None:
 
 def files(engine: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the number and the statements of each migration, in order."""
-    known = set[int]()
-    for number, text in _texts():
-        if number in known:
-            raise ValueError(f"two migrations have the number {number}")
-        known.add(number)
-        yield number, statements_of(_translated(text, engine))
+    for number, file in _numbered().items():
+        yield number, statements_of(_translated(file.read_text(), engine))
 
 
-def alone() -> set[int]:
-    """Return the migrations that are applied only while no one else uses the database."""
-    return {number for number, text in _texts() if _ALONE.search(text)}
+def alone(numbers: Iterable[int]) -> set[int]:
+    """Return those of these migrations that are applied only while no one else uses the database."""
+    known = _numbered()
+    return {number for number in numbers if _ALONE.search(known[number].read_text())}
 
 
 def statements_of(script: str) -> list[str]:
@@ -162,21 +160,26 @@ def creation(engine: str, numbers: set[int]) -> Iterator[str]:
 def missing(engine: str, applied: set[int]) -> Iterator[str]:
     """Yield the statements of each migration that is not applied yet, then the statement that records it as applied."""
     _check_known(applied)
-    for number, statements in files(engine):
+    for number, file in _numbered().items():
         if number not in applied:
-            yield from statements
+            yield from statements_of(_translated(file.read_text(), engine))
             yield f"INSERT INTO migrations (number) VALUES ({number})"  # noqa: S608 - a number of ours
 
 
-def _texts() -> Iterator[tuple[int, str]]:
-    folder = resources.files("gpuaas_platform") / "migrations"
+def _numbered() -> dict[int, Traversable]:
+    """Return the file of each migration, in order. A start that has nothing to apply reads their names only."""
+    folder, numbered = resources.files("gpuaas_platform") / "migrations", dict[int, Traversable]()
     for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if re.fullmatch(r"\d{4}_\w+\.sql", file.name):
-            yield int(file.name[:4]), file.read_text()
+            number = int(file.name[:4])
+            if number in numbered:
+                raise ValueError(f"two migrations have the number {number}")
+            numbered[number] = file
+    return numbered
 
 
 async def _check_alone(connection: postgres.Connection, applied: set[int]) -> None:
-    numbers = alone() - applied if applied else set()
+    numbers = alone(_numbered().keys() - applied) if applied else set()
     connections = await connection.fetchval(_OTHERS) if numbers else 0
     if connections:
         raise NotAlone(numbers, connections)
@@ -202,7 +205,7 @@ async def _applied_postgres(url: str) -> set[int]:
 
 
 def _check_known(applied: set[int]) -> None:
-    unknown = applied - {number for number, _ in files("sqlite")}
+    unknown = applied - set(_numbered())
     if unknown:
         raise NewerDatabase(unknown)
 

@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import preloaded
 import pytest
 from gpuaas_contract import identity
 from gpuaas_sdk.testing import free_port
-from server_process import Cloud, ServerProcess
+from server_process import Cloud, ServerProcess, readyz
 
 COMMAND = [sys.executable, "-m", "gpuaas_platform.main"]
 READY_S_MAX = 60.0
@@ -198,7 +199,13 @@ def test_a_data_folder_with_other_content_is_reported_without_a_traceback(tmp_pa
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("--listen", "nowhere"), ("--rate-limit-per-s", "nan"), ("--artifact-kept-s", "1h"), ("--log-level", "loud")],
+    [
+        ("--listen", "nowhere"),
+        ("--rate-limit-per-s", "nan"),
+        ("--artifact-kept-s", "1h"),
+        ("--log-level", "loud"),
+        ("--task-ttl-s", "9"),
+    ],
 )
 def test_a_wrong_option_is_reported_by_its_name(tmp_path: Path, option: str, value: str) -> None:
     ended = _run("server", "--data", str(tmp_path / "cloud"), option, value)
@@ -220,11 +227,8 @@ def test_the_log_level_leaves_out_what_is_less_important(tmp_path: Path) -> None
 
 
 def _run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    return preloaded.run(preloaded.PLATFORM, arguments)
 
 
 def _is_ready(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/readyz", timeout=2).status_code == 200
-    except httpx.TransportError:
-        return False
+    return readyz(int(url.rpartition(":")[2])) == 200

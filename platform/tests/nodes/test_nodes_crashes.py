@@ -7,6 +7,7 @@ import uuid
 from pathlib import Path
 from typing import Any, TypeVar
 
+import campaigns
 import httpx
 import msgspec
 from agent_process_on_folder import AgentProcess
@@ -19,7 +20,7 @@ Moves = collections.Counter[str]
 """How often each node was taken or given back."""
 Users = list[asyncio.Task[list[str]]]
 
-KILLS = {"sqlite": 100, "postgres": 40}
+KILLS = campaigns.size(short={"sqlite": 40, "postgres": 20}, whole={"sqlite": 100, "postgres": 40})
 """By store: the tasks and the agents are the same on both, and only the SQL differs."""
 KILLS_IN_A_ROW = 10
 """Then every node gets something done: where an agent starts more slowly than it is killed, its tasks would expire."""

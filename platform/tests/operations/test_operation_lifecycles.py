@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+import campaigns
 import httpx
 import hypothesis
 import operation_model
@@ -50,6 +51,9 @@ PICK = st.integers(0, 7)
 KIND = st.sampled_from(["add", "drain", "resume", "remove", "replace"])
 VERB = st.sampled_from(["stop", "start", "restart", "upgrade", "rollback", "rollback", "decommission"])
 BODIES = {"upgrade": {"version": "1.1.0"}}
+STORMS = campaigns.size(short=150, whole=600)
+"""Of about ninety steps each."""
+STORMS_ON_POSTGRES = campaigns.size(short=20, whole=40)
 WHOLE_WAY = 6
 """The longest way has as many steps."""
 
@@ -471,17 +475,18 @@ def _pick(choices: list[Any], number: int) -> Any:
 
 @pytest.mark.timeout(1800)  # minutes of work on a loaded machine; no hang
 @pytest.mark.usefixtures("quiet")
-def test_50_000_steps_on_sqlite_agree_with_the_model_and_every_state_is_reached_and_left() -> None:
+def test_a_storm_on_sqlite_agrees_with_the_model_and_every_state_is_reached_and_left() -> None:
     with lab() as storm_lab:
-        storm(storm_lab, storms=600, steps=60)
-    assert storm_lab.steps >= 50_000
-    assert {name: set(states) for name, states in storm_lab.seen.items()} == {
-        "instance": set(INSTANCE_MOVES),
-        "member": set(MEMBER_MOVES),
+        storm(storm_lab, storms=STORMS, steps=60)
+    assert storm_lab.steps >= 60 * STORMS
+    rare = campaigns.size(short=RARE, whole=frozenset())
+    assert {name: set(states) - rare for name, states in storm_lab.seen.items()} == {
+        "instance": set(INSTANCE_MOVES) - rare,
+        "member": set(MEMBER_MOVES) - rare,
         "operation": set(OPERATION_MOVES),
     }
-    assert storm_lab.left["instance"] >= set(INSTANCE_MOVES) - {"deleted"} - set(MOVED_BY)
-    assert storm_lab.left["member"] >= set(MEMBER_MOVES) - GONE
+    assert storm_lab.left["instance"] >= set(INSTANCE_MOVES) - {"deleted"} - set(MOVED_BY) - rare
+    assert storm_lab.left["member"] >= set(MEMBER_MOVES) - GONE - rare
     assert storm_lab.left["operation"] >= OPEN | {"failed"}
 
 
@@ -512,12 +517,33 @@ async def test_an_instance_can_be_deleted_from_every_status_that_it_has_during_a
     await walk_out(cluster, collections.defaultdict(set))
 
 
+JOINING: tuple[str, ...] = ("provisioning", "joining")
+LEAVING: tuple[str, ...] = ("draining", "drained", "removing")
+RARE = frozenset({"rolling_back", "deploying", "tombstoned", *JOINING, *LEAVING})
+"""States in which few storms end. All have tests of their own, in this file or among the exits."""
+
+
+@pytest.mark.parametrize("status", [*JOINING, *LEAVING])
+async def test_an_instance_can_be_deleted_while_a_member_comes_or_leaves(world: World, status: str) -> None:
+    if status in JOINING:
+        way, cluster = JOINING, await Cluster.requested(world, **APP)
+    else:
+        way, cluster = LEAVING, await Cluster.running(world, **APP)
+        await cluster.operate("remove", (await cluster.hands())[0])
+    held = await cluster.controller.take()
+    await held.report(held.member_ids[0], *way[: way.index(status) + 1], evidence=evidence(world.clock()))
+    assert await cluster.statuses(held.member_ids[0]) == [status]
+    left: dict[str, set[str]] = collections.defaultdict(set)
+    await walk_out(cluster, left)
+    assert status in left["member"]
+
+
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("database_url", ["postgres"], indirect=True)
 def test_the_same_storm_agrees_on_postgres(database_url: str) -> None:
     with lab(database_url) as storm_lab:
-        storm(storm_lab, storms=40, steps=60)
-    assert storm_lab.steps >= 2_000
+        storm(storm_lab, storms=STORMS_ON_POSTGRES, steps=60)
+    assert storm_lab.steps >= 50 * STORMS_ON_POSTGRES
 
 
 @pytest.mark.parametrize(

@@ -47,8 +47,7 @@ class Client:
             raise ValueError(f"{server!r} is not a server address. Example of one: https://cloud.example:8443")
         self.server = server.rstrip("/")
         self._auth = auth
-        verify = ssl.create_default_context(cafile=str(ca_file)) if ca_file else True
-        self._http = httpx.AsyncClient(base_url=self.server, verify=verify, trust_env=False)
+        self._http = httpx.AsyncClient(base_url=self.server, verify=_trust(self.server, ca_file), trust_env=False)
 
     async def __aenter__(self) -> Self:
         return self
@@ -310,3 +309,13 @@ class _Sending:
     async def __call__(self, stage: str, _: Mapping[str, Any]) -> None:
         """httpx calls this at each stage of a request."""
         self.has_begun |= stage.endswith(".send_request_headers.started")
+
+
+def _trust(server: str, ca_file: Path | None) -> ssl.SSLContext | bool:
+    """Return the authorities that may sign the certificate of the server; True means those of the host."""
+    if ca_file:
+        return ssl.create_default_context(cafile=str(ca_file))
+    if server.startswith("http://"):
+        # No TLS is used. To load the host's authorities would take longer than most commands; this context has none.
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return True
