@@ -133,8 +133,10 @@ def _wrk(url: str, connections: int, token: str, *, post: bool) -> str:
 
 
 class process:
-    def __init__(self, command: list[str], port: int, core: int = 0) -> None:
-        self._command, self._port = ["taskset", "-c", str(core), *command], port
+    def __init__(self, command: list[str], port: int, core: int | None = 0) -> None:
+        """`core` is the only one that the process may use; None: any."""
+        pinned = [] if core is None else ["taskset", "-c", str(core)]
+        self._command, self._port = [*pinned, *command], port
 
     def __enter__(self) -> "process":
         self._child = subprocess.Popen(self._command, stderr=subprocess.DEVNULL)
@@ -174,7 +176,7 @@ def admin_password(data: Path, database_url: str = "") -> str:
 
 def login(password: str, port: int) -> str:
     body = {"name": "admin", "password": password}
-    return str(httpx.post(f"http://127.0.0.1:{port}/api/v1/auth/login", json=body).json()["access_token"])
+    return str(httpx.post(f"http://127.0.0.1:{port}/api/v1/auth/login", json=body, timeout=START_TIMEOUT_S).json()["access_token"])
 
 
 def _install_wrk() -> None:
