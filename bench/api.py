@@ -176,7 +176,11 @@ def admin_password(data: Path, database_url: str = "") -> str:
 
 def login(password: str, port: int) -> str:
     body = {"name": "admin", "password": password}
-    return str(httpx.post(f"http://127.0.0.1:{port}/api/v1/auth/login", json=body, timeout=START_TIMEOUT_S).json()["access_token"])
+    return str(
+        httpx.post(f"http://127.0.0.1:{port}/api/v1/auth/login", json=body, timeout=START_TIMEOUT_S).json()[
+            "access_token"
+        ]
+    )
 
 
 def _install_wrk() -> None:

@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import uvloop
@@ -99,9 +99,8 @@ class Watcher(asyncio.Protocol):
         self.transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        transport.write(self._request)
+        self.transport = cast("asyncio.Transport", transport)  # those of uvloop are of another class
+        self.transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
         if data.startswith(b"HTTP/1.1"):

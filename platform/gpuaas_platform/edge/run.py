@@ -224,7 +224,7 @@ class _NothingKept:
     """The store for a dry run: it runs each write, rolls it back and returns its result."""
 
     def __init__(self, database: db.Database) -> None:
-        self._database, self.version = database, database.version
+        self._database, self.version, self.is_remote = database, database.version, database.is_remote
         self.reader, self.on_group = database.reader, database.on_group
 
     async def write(self, use_case: db.UseCase[db.Result], *, keep: bool = True) -> db.Result:
