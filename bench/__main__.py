@@ -5,7 +5,7 @@ and ARGS="badday --help" lists its options."""
 
 import sys
 
-from bench import api, badday, deploy, fleet, history, lab, operations, scale, watchers
+from bench import api, badday, deploy, fleet, history, lab, operations, processes, scale, watchers
 
 PARTS = {
     "api": api.run,
@@ -14,12 +14,13 @@ PARTS = {
     "watchers": watchers.run,
     "fleet": fleet.run,
     "scale": scale.run,
+    "processes": processes.run,
     "lab": lab.run,
     "deploy": deploy.run,
 }
 
 
-WITH_OPTIONS = {"scale": scale.run, "watchers": watchers.run}
+WITH_OPTIONS = {"scale": scale.run, "processes": processes.run, "watchers": watchers.run}
 """Benchmarks whose size can be chosen; --help lists the options."""
 
 

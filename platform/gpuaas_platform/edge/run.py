@@ -94,11 +94,12 @@ def _flow(handler: Handler) -> Run:
     read_body, respond = decode.body_reader(handler.endpoint), _responder(handler.endpoint)
 
     async def run(call: Call, asked: Asked) -> Response:
-        body = read_body(asked.raw)
         if call.dry_run:
             site = dataclasses.replace(call.site, database=_NothingKept(call.site.database))
             call = msgspec.structs.replace(call, site=site)
-        return respond(await use_case(call, body), call)
+        running = use_case(call, read_body(asked.raw))
+        del asked  # thousands of long polls wait here; the body is not needed any more
+        return respond(await running, call)
 
     return run
 

@@ -96,6 +96,7 @@ async def wait_for_next(call: Call[Path, TaskQuery], _: NoBody) -> node.NextTask
 async def heartbeat(call: Call[Path, TaskQuery], body: node.NodeStatusReport) -> node.HeartbeatAnswer:
     """Record a heartbeat, and add the calling node's next task to the answer if the heartbeat waits for one."""
     await presence.receive(call, body)
+    del body  # thousands of heartbeats wait here; the facts are recorded
     answer = node.HeartbeatAnswer(heartbeat_interval_s=call.site.settings.heartbeat_interval_s)
     row = await _next(call) if call.query.wait_s else None
     if row is None:
@@ -182,8 +183,7 @@ async def _shown(reader: db.Reader, node_id: str, task_id: str) -> NodeTask:
 
 
 def queue_topic(node_id: str) -> str:
-    """Return the topic of the node's long poll. It is woken by a new task, by the end of one, and when the tokens of the
-    node end."""
+    """Return the topic of the node's long poll. It is woken by a new task, by the end of one, and if its tokens end."""
     return f"tasks:{node_id}"
 
 
