@@ -4,7 +4,7 @@ import asyncio
 import dataclasses
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -36,11 +36,20 @@ class Usage:
         self._postmaster = int(Path(folder, "data", "postmaster.pid").read_text().split()[0])
 
     async def during(self, seconds: float) -> Shares:
-        before, started_s = self._cpu_s(), time.perf_counter()
+        ended = self.started()
         await asyncio.sleep(seconds)
-        took_s = time.perf_counter() - started_s
-        used = [(now - then) / took_s for now, then in zip(self._cpu_s(), before, strict=True)]
-        return Shares(tuple(used[:-2]), used[-2], used[-1])
+        return ended()
+
+    def started(self) -> Callable[[], Shares]:
+        """Start to measure. The returned function ends it."""
+        before, started_s = self._cpu_s(), time.perf_counter()
+
+        def ended() -> Shares:
+            took_s = time.perf_counter() - started_s
+            used = [(now - then) / took_s for now, then in zip(self._cpu_s(), before, strict=True)]
+            return Shares(tuple(used[:-2]), used[-2], used[-1])
+
+        return ended
 
     def _cpu_s(self) -> list[float]:
         return [*map(api.cpu_s, self._servers), self._database_cpu_s(), api.cpu_s(os.getpid())]

@@ -14,6 +14,8 @@ from gpuaas_platform.kit import db
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 Answerer = Callable[[db.Database, Sequence[Question]], Awaitable[Sequence[Answer]]]
+READ_S, WRITE_S = 0.02, 0.1
+"""How often a batch of reads or of writes starts. A commit costs more, and nobody waits for that of a heartbeat."""
 BATCH_MAX = 256
 SIZES = (1, 4, 16, 64, BATCH_MAX)
 """Numbers of questions in one statement. Few different statements keep the cache of prepared ones small."""
@@ -24,9 +26,7 @@ class Batches(Generic[Question, Answer]):
 
     The first question after a pause is answered at once; while many arrive, a batch starts every `every_s`."""
 
-    def __init__(
-        self, answer: Callable[[Sequence[Question]], Awaitable[Sequence[Answer]]], every_s: float = 0.02
-    ) -> None:
+    def __init__(self, answer: Callable[[Sequence[Question]], Awaitable[Sequence[Answer]]], every_s: float) -> None:
         self._answer, self._every_s = answer, every_s
         self._waiting: list[tuple[Question, asyncio.Future[Answer]]] = []
         self._next_at, self._running = 0.0, set[asyncio.Task[None]]()
@@ -79,13 +79,15 @@ class Batcher:
     def __init__(self) -> None:
         self._batches: dict[Answerer[Any, Any], Batches[Any, Any]] = {}
 
-    async def ask(self, database: db.Database, answer: Answerer[Question, Answer], question: Question) -> Answer:
+    async def ask(
+        self, database: db.Database, answer: Answerer[Question, Answer], question: Question, every_s: float = READ_S
+    ) -> Answer:
         """Return the answer to one question. If the store is in this process, waiting for others would save nothing."""
         if not database.is_remote:
             return (await answer(database, [question]))[0]
         batches = self._batches.get(answer)
         if batches is None:
-            batches = self._batches[answer] = Batches(lambda questions: answer(database, questions))
+            batches = self._batches[answer] = Batches(lambda questions: answer(database, questions), every_s)
         result: Answer = await batches.ask(question)
         return result
 

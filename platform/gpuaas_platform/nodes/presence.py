@@ -15,7 +15,7 @@ from gpuaas_contract import errors, node
 from gpuaas_contract.paths import Path
 
 from gpuaas_platform.call import Call, Origin, Site
-from gpuaas_platform.kit import clock, db
+from gpuaas_platform.kit import batches, clock, db
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.nodes import rules, service, store
 
@@ -33,7 +33,7 @@ async def receive(call: Call[Path, node.TaskQuery], body: node.NodeStatusReport)
     site, report = call.site, _digest(body, call.peer)
     if not call.dry_run and not body.trial:
         repeated = Repeated(call.caller.actor_id, report, call.now)
-        if await site.batches.ask(site.database, _note_repeated, repeated):
+        if await site.batches.ask(site.database, _note_repeated, repeated, batches.WRITE_S):
             return
     await site.database.write(lambda tx: _record(tx, call, body, report))
 
