@@ -38,8 +38,9 @@ _OPEN = "(tenancy = 'clean' OR (tenancy = 'used' AND used_by_project_id <> '' AN
 """Whether a project may get a node. `at` is the number of the project's placeholder."""
 _SILENT = """status = 'ready' AND admin_state <> 'retired'
     AND node_id IN (SELECT node_id FROM node_heartbeats WHERE received_at < $1)"""
-_REPEAT = """UPDATE node_heartbeats SET received_at = $1, document = $2
-             WHERE (node_id, report) IN (VALUES {pairs}) RETURNING node_id"""
+_REPEAT = """WITH repeated(id, digest) AS (VALUES {pairs})
+             UPDATE node_heartbeats SET received_at = $1, document = $2
+             FROM repeated WHERE node_id = id AND report = digest RETURNING node_id"""
 
 
 def list_filter(query: NodeQuery) -> tuple[str, list[str]]:
