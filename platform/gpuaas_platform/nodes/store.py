@@ -38,9 +38,9 @@ _OPEN = "(tenancy = 'clean' OR (tenancy = 'used' AND used_by_project_id <> '' AN
 """Whether a project may get a node. `at` is the number of the project's placeholder."""
 _SILENT = """status = 'ready' AND admin_state <> 'retired'
     AND node_id IN (SELECT node_id FROM node_heartbeats WHERE received_at < $1)"""
-_REPEAT = """WITH repeated(id, digest) AS (VALUES {pairs})
-             UPDATE node_heartbeats SET received_at = $1, document = $2
-             FROM repeated WHERE node_id = id AND report = digest RETURNING node_id"""
+# PostgreSQL finds the rows by `node_ids`; with the pairs alone it reads the whole table.
+_REPEAT = """UPDATE node_heartbeats SET received_at = $1, document = $2
+             WHERE node_id IN ({node_ids}) AND (node_id, report) IN (VALUES {pairs}) RETURNING node_id"""
 
 
 def list_filter(query: NodeQuery) -> tuple[str, list[str]]:
@@ -73,10 +73,14 @@ async def note_repeated(tx: db.Tx, reports: Mapping[str, str], now: datetime.dat
 
     `reports` has the digest of each node's report. The others changed something, or their node did since."""
     pairs = batches.padded(list(reports.items()))
-    marks = ", ".join(f"({db.marks(2, 3 + 2 * at)})" for at in range(len(pairs)))
+    places = range(3, 3 + 2 * len(pairs), 2)
+    sql = _REPEAT.format(
+        node_ids=", ".join(f"${place}" for place in places),
+        pairs=", ".join(f"(${place}, ${place + 1})" for place in places),
+    )
     values = [value for pair in pairs for value in pair]
     document = msgspec.json.encode({"last_seen_at": now}).decode()
-    return {row[0] for row in await tx.all(_REPEAT.format(pairs=marks), clock.micros(now), document, *values)}
+    return {row[0] for row in await tx.all(sql, clock.micros(now), document, *values)}
 
 
 async def by_name(reader: db.Reader, name: str) -> Node | None:
