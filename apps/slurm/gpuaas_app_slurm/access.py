@@ -2,7 +2,7 @@
 
 from gpuaas_sdk.controller import AccessBundle, Command, Connection
 
-from gpuaas_app_slurm import config
+from gpuaas_app_slurm.workload import config
 
 
 def bundle(

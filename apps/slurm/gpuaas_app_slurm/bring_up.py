@@ -6,8 +6,9 @@ from functools import partial
 from gpuaas_sdk.controller import Member, MembersFailed, Operation, Permanent
 from gpuaas_sdk.machine import Machine, MachineUnreachable
 
-from gpuaas_app_slurm import accounting, cluster, config, details, facts, nodes, packages, reports, roles, slurm, state
+from gpuaas_app_slurm import details, reports, roles
 from gpuaas_app_slurm.settings import Settings
+from gpuaas_app_slurm.workload import accounting, cluster, config, facts, nodes, packages, slurm, state
 
 POLL_S = 0.2
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from gpuaas_sdk.controller import App
 
-from gpuaas_app_slurm import bring_up, packages, roles, take_down
+from gpuaas_app_slurm import bring_up, roles, take_down
 from gpuaas_app_slurm.settings import Settings
+from gpuaas_app_slurm.workload import packages
 
 DEFAULT_SETTINGS = Settings()
 

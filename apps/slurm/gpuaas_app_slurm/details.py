@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gpuaas_app_slurm import state
+from gpuaas_app_slurm.workload import state
 
 
 def worker_detail(name: str, node: state.Node | None, package_version: str) -> dict[str, Any]:

@@ -9,8 +9,9 @@ from typing import Literal
 from gpuaas_sdk.controller import Evidence, Member, MembersFailed, Operation, Permanent
 from gpuaas_sdk.machine import Machine, MachineUnreachable
 
-from gpuaas_app_slurm import access, config, details, nodes, packages, roles
+from gpuaas_app_slurm import access, details, roles
 from gpuaas_app_slurm.settings import Settings
+from gpuaas_app_slurm.workload import config, nodes, packages
 
 Work = Callable[[Machine], Awaitable[None]]
 Failures = tuple[tuple[Member, Permanent], ...]

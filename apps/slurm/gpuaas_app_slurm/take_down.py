@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable
 from gpuaas_sdk.controller import Evidence, Member, Operation, Permanent, Temporary
 from gpuaas_sdk.machine import Machine, MachineUnreachable
 
-from gpuaas_app_slurm import config, nodes, reports, roles, slurm, state, undo, uninstall
+from gpuaas_app_slurm import reports, roles
 from gpuaas_app_slurm.settings import Settings
+from gpuaas_app_slurm.workload import config, nodes, slurm, state, undo, uninstall
 
 POLL_S = 0.5
 

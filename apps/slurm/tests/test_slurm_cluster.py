@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from gpuaas_app_slurm import packages
 from gpuaas_app_slurm.settings import Settings
+from gpuaas_app_slurm.workload import packages
 from gpuaas_sdk.controller import Instance
 from slurm_lab import Cloud, Lab
 

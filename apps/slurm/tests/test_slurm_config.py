@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from gpuaas_app_slurm import config, facts
+from gpuaas_app_slurm.workload import config, facts
 from gpuaas_sdk.failures import Permanent
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -2,7 +2,8 @@
 
 import msgspec
 import pytest
-from gpuaas_app_slurm import access, cluster, config, details, facts, packages, receipts, roles, undo
+from gpuaas_app_slurm import access, details, roles
+from gpuaas_app_slurm.workload import cluster, config, facts, packages, receipts, undo
 from gpuaas_sdk.failures import NeedsOperator, Permanent
 
 BARE = "hostname=gpu-2\ncpus=8\nmemory_mb=16000\ngpu=/dev/nvidia10\ngpu=/dev/nvidia2\n"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import jsonschema_rs
 import pytest
-from gpuaas_app_slurm import config
 from gpuaas_app_slurm.controller import app
+from gpuaas_app_slurm.workload import config
 from gpuaas_contract.permissions import CONTROLLER_KEYS
 from gpuaas_sdk.failures import Permanent
 

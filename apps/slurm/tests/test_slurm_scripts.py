@@ -4,7 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from gpuaas_app_slurm import packages, uninstall
+from gpuaas_app_slurm.workload import packages, uninstall
 
 LOCKED = "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 17 (apt-get)"
 ENDING_SLOWLY = 'echo "$@" >>"$0.calls"; [ "$(wc -l <"$0.calls")" -lt 15 ]'

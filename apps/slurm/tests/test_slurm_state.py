@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from gpuaas_app_slurm import state
+from gpuaas_app_slurm.workload import state
 
 SAMPLES = Path(__file__).parent / "samples"
 

@@ -5,7 +5,7 @@ import base64
 
 from gpuaas_sdk.machine import Machine
 
-from gpuaas_app_slurm import accounting, nodes, packages, receipts, undo
+from gpuaas_app_slurm.workload import accounting, nodes, packages, receipts, undo
 
 # When the unit of slurmd stops, job steps continue to run on purpose, so they are ended here by their name.
 STOP = r"""

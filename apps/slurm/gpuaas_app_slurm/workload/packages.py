@@ -7,7 +7,7 @@ import msgspec
 from gpuaas_sdk.failures import Permanent
 from gpuaas_sdk.machine import CommandFailed, Machine
 
-from gpuaas_app_slurm import receipts
+from gpuaas_app_slurm.workload import receipts
 
 CONTROLLER = (
     "slurmctld",

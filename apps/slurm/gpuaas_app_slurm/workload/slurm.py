@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from gpuaas_sdk.failures import Permanent
 from gpuaas_sdk.machine import Machine
 
-from gpuaas_app_slurm import accounting, cluster, config, facts, nodes, packages, receipts, state
 from gpuaas_app_slurm.settings import Settings
+from gpuaas_app_slurm.workload import accounting, cluster, config, facts, nodes, packages, receipts, state
 
 POLL_S = 0.2
 

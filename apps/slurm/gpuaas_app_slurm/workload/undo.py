@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gpuaas_app_slurm import receipts, roles
+from gpuaas_app_slurm import roles
+from gpuaas_app_slurm.workload import receipts
 
 UNITS_OF = {roles.WORKER: ("slurmd",), roles.CONTROLLER: ("slurmctld", "slurmdbd", "mariadb")}
 

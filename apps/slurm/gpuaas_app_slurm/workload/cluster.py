@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from gpuaas_sdk.failures import Permanent
 
-from gpuaas_app_slurm import config, facts
+from gpuaas_app_slurm.workload import config, facts
 
 MEMORY_PER_CPU_MIN_MB = 64
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from gpuaas_sdk.failures import Permanent
 from gpuaas_sdk.machine import Machine
 
-from gpuaas_app_slurm import nodes, state
 from gpuaas_app_slurm.settings import Settings
+from gpuaas_app_slurm.workload import nodes, state
 
 ACCOUNT = "default"
 DATABASE = "slurm_acct_db"

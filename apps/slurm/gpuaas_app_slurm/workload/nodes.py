@@ -8,7 +8,7 @@ from typing import Literal
 from gpuaas_sdk.failures import Permanent, Temporary
 from gpuaas_sdk.machine import Machine, Ran
 
-from gpuaas_app_slurm import state
+from gpuaas_app_slurm.workload import state
 
 Progress = Callable[[str], Awaitable[None]]
 """Shows a line to the users who follow the operation."""

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from gpuaas_sdk.failures import Permanent
 
-from gpuaas_app_slurm import facts
+from gpuaas_app_slurm.workload import facts
 
 FIRST_USER_ID = 6000
 NODES_MAX = 128
@@ -129,5 +129,5 @@ def _drop_in(unit: str, content: str) -> File:
 
 
 def _render(template: str, **values: str) -> str:
-    text = resources.files("gpuaas_app_slurm").joinpath("templates", template).read_text()
+    text = resources.files("gpuaas_app_slurm.workload").joinpath("templates", template).read_text()
     return Template(text).substitute(values)
