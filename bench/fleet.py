@@ -111,7 +111,7 @@ async def _run_fleet(count: int, desk: "Wire", wire: "Wire", server_pid: int) ->
 
 
 async def enrol_all(numbers: Iterable[int], desk: "Wire", wire: "Wire", fleet: Fleet) -> "list[Agent]":
-    """Enrol agents through `desk`; each then sends heartbeats through `wire` and goes on after this returns.
+    """Enrol agents through `desk`; each then sends heartbeats through `wire`, also after this returns.
 
     They start before the last is enrolled: otherwise the first would be lost by then."""
     agents, left = list[Agent](), iter(numbers)

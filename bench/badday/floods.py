@@ -24,7 +24,7 @@ _PART = b"a" * 65536
 async def heads(place: Place) -> Result:
     """Four connections each send one header that never ends, and connect again when they are closed.
 
-    Counted is what that does to the median time of a small request of somebody else. The senders are on the core of
+    Counted is what that does to the median time of a small request of another client. The senders are on the core of
     this process and yield to it: they stand for other machines."""
     options, data = OPTIONS, place.folder / "data"
     with ServerProcess(data, place.database_url, options=options) as server:

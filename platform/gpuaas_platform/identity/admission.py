@@ -76,12 +76,12 @@ class Admissions:
         """Return the admission of a node. Nodes are many and have no roles, so their tokens are read together."""
         if self._database.version() is not None:
             return await self.find(token, now)
-        found = await self._batcher.ask(self._database, _read_nodes, ids.digest(token))
-        if found is None:
-            return await self.find(token, now)  # no node: the caller is refused, and told why
-        if found.ends_at <= now:
+        admission = await self._batcher.ask(self._database, _read_nodes, ids.digest(token))
+        if admission is None:
+            return await self.find(token, now)  # not a node's token: the caller is refused with the right error
+        if admission.ends_at <= now:
             raise errors.TokenExpired
-        return found
+        return admission
 
     async def find(self, token: str, now: datetime.datetime, *, project_id: str = "", org_id: str = "") -> Admission:
         key = (token, project_id, org_id)
@@ -127,8 +127,8 @@ async def _read(reader: db.Reader, key: tuple[str, str, str], now: datetime.date
 async def _read_nodes(database: db.Database, digests: Sequence[str]) -> list[Admission | None]:
     asked = batches.padded(digests)
     rows = await database.reader.all(f"{_NODE_TOKENS} ({db.marks(len(asked))})", *asked)
-    found = {row[0]: _node(row[1], row[2], clock.moment(row[3])) for row in rows}
-    return [found.get(digest) for digest in digests]
+    by_digest = {row[0]: _node(row[1], row[2], clock.moment(row[3])) for row in rows}
+    return [by_digest.get(digest) for digest in digests]
 
 
 def _node(node_id: str, session_id: str, expires_at: datetime.datetime) -> Admission:

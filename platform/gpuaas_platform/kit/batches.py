@@ -15,7 +15,7 @@ Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 Answerer = Callable[[db.Database, Sequence[Question]], Awaitable[Sequence[Answer]]]
 READ_S, WRITE_S = 0.02, 0.1
-"""How often a batch of reads or of writes starts. A commit costs more, and nobody waits for that of a heartbeat."""
+"""How often a batch of reads or of writes starts. A commit costs more, and no one waits for that of a heartbeat."""
 BATCH_MAX = 256
 SIZES = (1, 4, 16, 64, BATCH_MAX)
 """Numbers of questions in one statement. Few different statements keep the cache of prepared ones small."""

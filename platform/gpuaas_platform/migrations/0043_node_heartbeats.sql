@@ -1,4 +1,4 @@
--- When each node was last heard is written thousands of times a second in a large fleet, so it gets a narrow table: the
+-- When the last heartbeat of each node arrived is written thousands of times a second in a large fleet, so it gets a narrow table: the
 -- row of the node, its document and its indexes are then written only if something changed.
 CREATE TABLE node_heartbeats (
     node_id TEXT PRIMARY KEY,

@@ -375,7 +375,7 @@ CREATE TABLE node_hearing (
     PRIMARY KEY (place)
 );
 
--- When a node was last heard, and a digest of its last report. The rest of the node's document is in `nodes`. Written by: nodes.
+-- When the last heartbeat of a node arrived, and a digest of its last report. The rest of the node's document is in `nodes`. Written by: nodes.
 CREATE TABLE node_heartbeats (
     node_id     TEXT NOT NULL,
     received_at BIGINT NOT NULL DEFAULT 0,  -- microseconds since 1970

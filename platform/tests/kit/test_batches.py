@@ -48,7 +48,7 @@ async def test_a_question_is_not_answered_by_a_batch_that_started_before_it() ->
     truth[0] = "new"
     second = asyncio.ensure_future(together.ask(None))
     may_answer.set()
-    assert await asyncio.gather(first, second) == ["old", "new"]
+    assert [await first, await second] == ["old", "new"]
 
 
 async def test_everyone_who_asked_gets_the_error_and_the_next_question_is_answered() -> None:
