@@ -5,7 +5,7 @@ and ARGS="badday --help" lists its options."""
 
 import sys
 
-from bench import api, badday, deploy, fleet, history, lab, operations, scale, watchers
+from bench import api, badday, deploy, fleet, history, lab, operations, processes, scale, watchers
 
 PARTS = {
     "api": api.run,
@@ -14,14 +14,23 @@ PARTS = {
     "watchers": watchers.run,
     "fleet": fleet.run,
     "scale": scale.run,
+    "processes": processes.run,
     "lab": lab.run,
     "deploy": deploy.run,
 }
 
 
+WITH_OPTIONS = {"scale": scale.run, "processes": processes.run, "watchers": watchers.run}
+"""Benchmarks whose size can be chosen; --help lists the options."""
+
+
 def main() -> None:
-    if sys.argv[1:2] == ["badday"]:
-        raise SystemExit(badday.run(sys.argv[2:]))
+    first, options = sys.argv[1:2], sys.argv[2:]
+    if first == ["badday"]:
+        raise SystemExit(badday.run(options))
+    if options and options[0].startswith("-") and first[0] in WITH_OPTIONS:
+        WITH_OPTIONS[first[0]](options)
+        return
     wanted = sys.argv[1:] or list(PARTS)
     unknown = [name for name in wanted if name not in PARTS]
     if unknown:

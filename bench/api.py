@@ -30,7 +30,7 @@ _LUA = Path(__file__).with_name("wrk.lua")
 
 
 def run() -> None:
-    _install_wrk()
+    install_wrk()
     with tempfile.TemporaryDirectory(prefix="gpuaas-bench-") as folder:
         data = Path(folder, "platform")
         password = admin_password(data)
@@ -110,7 +110,7 @@ def _median(measured: list[Measured]) -> Measured:
 
 def _measure(server: "process", url: str, connections: int, token: str, *, post: bool) -> Measured:
     cpu_s_before = server.cpu_s()
-    output = _wrk(url, connections, token, post=post)
+    output = wrk(url, connections, token, post=post)
     used_s = server.cpu_s() - cpu_s_before
     rate, count = re.search(r"Requests/sec:\s+([\d.]+)", output), re.search(r"(\d+) requests in", output)
     if not rate or not count:
@@ -118,9 +118,11 @@ def _measure(server: "process", url: str, connections: int, token: str, *, post:
     return Measured(float(rate[1]), used_s / int(count[1]) * 1_000_000)
 
 
-def _wrk(url: str, connections: int, token: str, *, post: bool) -> str:
+def wrk(url: str, connections: int, token: str, *, post: bool, core: int | None = 1, seconds: int = SECONDS) -> str:
+    """Load one server and return the report. `core` is the only one that the load may use; None: any."""
     environment = {**os.environ, "BENCH_TOKEN": token, "BENCH_RUN": uuid.uuid4().hex[:12]}
-    command = ["taskset", "-c", "1", "wrk", "-t1", f"-c{connections}", f"-d{SECONDS}s"]
+    pinned = [] if core is None else ["taskset", "-c", str(core)]
+    command = [*pinned, "wrk", "-t1", f"-c{connections}", f"-d{seconds}s"]
     if post:
         command += ["-s", str(_LUA)]
     else:
@@ -133,8 +135,10 @@ def _wrk(url: str, connections: int, token: str, *, post: bool) -> str:
 
 
 class process:
-    def __init__(self, command: list[str], port: int, core: int = 0) -> None:
-        self._command, self._port = ["taskset", "-c", str(core), *command], port
+    def __init__(self, command: list[str], port: int, core: int | None = 0) -> None:
+        """`core` is the only one that the process may use; None: any."""
+        pinned = [] if core is None else ["taskset", "-c", str(core)]
+        self._command, self._port = [*pinned, *command], port
 
     def __enter__(self) -> "process":
         self._child = subprocess.Popen(self._command, stderr=subprocess.DEVNULL)
@@ -155,6 +159,9 @@ class process:
     def cpu_s(self) -> float:
         return cpu_s(self.pid)
 
+    def kill(self) -> None:
+        self._child.kill()
+
     def __exit__(self, *_: object) -> None:
         self._child.terminate()
         self._child.wait(10)
@@ -174,10 +181,14 @@ def admin_password(data: Path, database_url: str = "") -> str:
 
 def login(password: str, port: int) -> str:
     body = {"name": "admin", "password": password}
-    return str(httpx.post(f"http://127.0.0.1:{port}/api/v1/auth/login", json=body).json()["access_token"])
+    return str(
+        httpx.post(f"http://127.0.0.1:{port}/api/v1/auth/login", json=body, timeout=START_TIMEOUT_S).json()[
+            "access_token"
+        ]
+    )
 
 
-def _install_wrk() -> None:
+def install_wrk() -> None:
     if shutil.which("wrk"):
         return
     print("installing wrk (load generator) with apt …", file=sys.stderr)

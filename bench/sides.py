@@ -81,8 +81,10 @@ class Side:
 
 
 @contextlib.contextmanager
-def stores() -> Iterator[dict[str, tuple[Path, DatabaseUrl]]]:
-    """Yield, for each kind of store of the platform, a folder and a function that makes databases."""
+def stores(*, as_in_production: bool = False) -> Iterator[dict[str, tuple[Path, DatabaseUrl]]]:
+    """Yield, for each kind of store of the platform, a folder and a function that makes databases.
+
+    `as_in_production`: PostgreSQL writes to the disk before a commit ends, and removes old rows in the background."""
     parent = Path(tempfile.mkdtemp(prefix="gpuaas-bench-"))
     parent.chmod(0o755)
 
@@ -91,7 +93,7 @@ def stores() -> Iterator[dict[str, tuple[Path, DatabaseUrl]]]:
         return url.format(database=name)
 
     try:
-        with postgres_server.running(parent / "pg") as url:
+        with postgres_server.running(parent / "pg", as_in_production=as_in_production) as url:
             yield {"SQLite": (parent / "sqlite", lambda _: ""), "PostgreSQL": (parent / "data", new_database)}
     finally:
         shutil.rmtree(parent)

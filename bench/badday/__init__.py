@@ -17,7 +17,7 @@ from pathlib import Path
 
 import httpx
 
-from bench.badday import crashes, shortages, times
+from bench.badday import crashes, floods, shortages, times
 from bench.badday.parts import postgres_server
 from bench.badday.result import HEADER, Case, Place, Result, Size
 
@@ -25,6 +25,7 @@ CASES: dict[str, Case] = {
     "kills": crashes.kills,
     "disk": shortages.full_disk,
     "descriptors": shortages.no_descriptors,
+    "heads": floods.heads,
     "clock": times.clock_jumps,
     "stop": times.stopped,
     "restarts": crashes.restarts,

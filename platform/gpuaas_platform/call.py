@@ -18,6 +18,7 @@ from typing_extensions import TypeVar
 from gpuaas_platform.custody import port as custody
 from gpuaas_platform.kit import clock, db, health, hub, ids, keys, tail
 from gpuaas_platform.kit.attempts import Attempts
+from gpuaas_platform.kit.batches import Batcher
 from gpuaas_platform.kit.gauges import Gauge
 from gpuaas_platform.kit.openid import Provider
 from gpuaas_platform.kit.paging import EncodedPage
@@ -61,6 +62,8 @@ class Site:
     """Counts recent failed sign-ins, to limit password guessing."""
     gauges: list[Gauge] = field(default_factory=list)
     """Values of the process that `/metrics` shows."""
+    batches: Batcher = field(default_factory=Batcher)
+    """Questions of many nodes to the store, answered together."""
     refusals: Refusals = field(default_factory=Refusals)
     """Counts refused sign-ins for the audit trail, also those of dry runs."""
     refused: RecentRefusals = field(default_factory=RecentRefusals)

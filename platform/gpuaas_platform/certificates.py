@@ -97,6 +97,7 @@ class Certificates:
         """Return a TLS context for a listener. Without a certificate of the operator, the platform's authority signs
         one."""
         source, context = source or Issued(self._authority, address), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.num_tickets = 0  # agents keep their connection and resume no session, so tickets would be memory only
         self._listeners.append(_Listener(address, context, source, source.load(context, self._now())))
         return context
 

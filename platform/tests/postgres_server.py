@@ -25,7 +25,7 @@ def new_folder() -> Path:
 
 
 @contextlib.contextmanager
-def running(folder: Path) -> Iterator[str]:
+def running(folder: Path, *, as_in_production: bool = False) -> Iterator[str]:
     """Start a server below `folder` and give the URL of its socket; `{url}` takes a database name."""
     folder.mkdir(parents=True)
     programs = _programs(folder)
@@ -36,16 +36,17 @@ def running(folder: Path) -> Iterator[str]:
         for path in (folder, data):
             os.chown(path, account.pw_uid, account.pw_gid)
     _run(programs / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-N", "-E", "UTF8", "--locale=C")
-    start(folder)
+    start(folder, as_in_production=as_in_production)
     try:
         yield f"postgresql://postgres@/{{database}}?host={folder}"
     finally:
         stop(folder)
 
 
-def start(folder: Path) -> None:
+def start(folder: Path, *, as_in_production: bool = False) -> None:
     # Databases live for one test, so cleaning them in the background is work for nothing.
-    options = f"-k {folder} -c listen_addresses='' -c fsync=off -c autovacuum=off"
+    quick = "" if as_in_production else " -c fsync=off -c autovacuum=off"
+    options = f"-k {folder} -c listen_addresses=''{quick}"
     _run(_programs(folder) / "pg_ctl", "-D", folder / "data", "-w", "-l", folder / "log", "-o", options, "start")
 
 

@@ -92,7 +92,10 @@ class Authoriser:
             raise errors.TokenMissing
         project_id = path.project_id if isinstance(path, ProjectPath) else ""
         org_id = path.org_id if isinstance(path, OrgPath) else ""
-        admission = await self._admissions.find(token, exchange.now, project_id=project_id, org_id=org_id)
+        if endpoint.audience == "node":
+            admission = await self._admissions.find_node(token, exchange.now)
+        else:
+            admission = await self._admissions.find(token, exchange.now, project_id=project_id, org_id=org_id)
         if (admission.caller.actor_type == "node") != (endpoint.audience == "node"):
             raise errors.TokenInvalid("This token is for another kind of caller.")
         return admission

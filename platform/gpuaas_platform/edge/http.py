@@ -155,11 +155,11 @@ class Application:
         origin = await self._authorise(endpoint, exchange, path, admission)
         logs.CONTEXT.set(exchange.log_fields)
         query, dry_run = route.read_query(exchange.query_string)
-        asked = await self._asked(endpoint, exchange) if route.mutates else run.NOTHING_ASKED
         is_gone, admit_again, header = exchange.is_gone, exchange.admit_again, exchange.header
         call = Call(self._site, origin, path, query, project, is_gone, admit_again, header, dry_run)
+        running = route.run(call, await self._asked(endpoint, exchange) if route.mutates else run.NOTHING_ASKED)
         try:
-            response = await route.run(call, asked)
+            response = await running
         except errors.PolicyDenied as error:
             details = error.details
             await self._site.database.write(lambda tx: audit.policy_denial(tx, endpoint, call, details))

@@ -94,11 +94,12 @@ def _flow(handler: Handler) -> Run:
     read_body, respond = decode.body_reader(handler.endpoint), _responder(handler.endpoint)
 
     async def run(call: Call, asked: Asked) -> Response:
-        body = read_body(asked.raw)
         if call.dry_run:
             site = dataclasses.replace(call.site, database=_NothingKept(call.site.database))
             call = msgspec.structs.replace(call, site=site)
-        return respond(await use_case(call, body), call)
+        running = use_case(call, read_body(asked.raw))
+        del asked  # thousands of long polls wait here; the body is not needed any more
+        return respond(await running, call)
 
     return run
 
@@ -224,7 +225,7 @@ class _NothingKept:
     """The store for a dry run: it runs each write, rolls it back and returns its result."""
 
     def __init__(self, database: db.Database) -> None:
-        self._database, self.version = database, database.version
+        self._database, self.version, self.is_remote = database, database.version, database.is_remote
         self.reader, self.on_group = database.reader, database.on_group
 
     async def write(self, use_case: db.UseCase[db.Result], *, keep: bool = True) -> db.Result:

@@ -15,7 +15,7 @@ from gpuaas_contract.identity import Project, ServiceAccount
 
 from gpuaas_platform.call import Caller
 from gpuaas_platform.identity import authority, orgs, rules, store
-from gpuaas_platform.kit import clock, db, ids
+from gpuaas_platform.kit import batches, clock, db, ids
 
 _KEPT_MAX = 10_000
 _PROJECT = msgspec.json.Decoder(Project)
@@ -33,6 +33,7 @@ _ADMISSION = """
         AND binding.scope IN ('platform', $2, $3, project.org_id)
         AND (binding.expires_at = 0 OR binding.expires_at > $4)
     WHERE token.digest = $1"""
+_NODE_TOKENS = "SELECT digest, actor_id, token_id, expires_at FROM tokens WHERE actor_type = 'node' AND digest IN"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,6 +70,18 @@ class Admissions:
         """By token and target. The key is the token, not its digest: a digest takes longer than all else here, and the
         token is in memory anyway. A dict compares keys only if their keyed hashes match, so timing reveals nothing."""
         self._kept_version: int | None = None
+        self._batcher = batches.Batcher()
+
+    async def find_node(self, token: str, now: datetime.datetime) -> Admission:
+        """Return the admission of a node. Nodes are many and have no roles, so their tokens are read together."""
+        if self._database.version() is not None:
+            return await self.find(token, now)
+        admission = await self._batcher.ask(self._database, _read_nodes, ids.digest(token))
+        if admission is None:
+            return await self.find(token, now)  # not a node's token: the caller is refused with the right error
+        if admission.ends_at <= now:
+            raise errors.TokenExpired
+        return admission
 
     async def find(self, token: str, now: datetime.datetime, *, project_id: str = "", org_id: str = "") -> Admission:
         key = (token, project_id, org_id)
@@ -111,10 +124,21 @@ async def _read(reader: db.Reader, key: tuple[str, str, str], now: datetime.date
     )
 
 
+async def _read_nodes(database: db.Database, digests: Sequence[str]) -> list[Admission | None]:
+    asked = batches.padded(digests)
+    rows = await database.reader.all(f"{_NODE_TOKENS} ({db.marks(len(asked))})", *asked)
+    by_digest = {row[0]: _node(row[1], row[2], clock.moment(row[3])) for row in rows}
+    return [by_digest.get(digest) for digest in digests]
+
+
+def _node(node_id: str, session_id: str, expires_at: datetime.datetime) -> Admission:
+    return Admission(Caller("node", node_id, session_id=session_id, session_expires_at=expires_at), ends_at=expires_at)
+
+
 def _caller(rows: Sequence[db.Row]) -> Caller:
     kind, actor_id, session_id, expires_at = rows[0][0], rows[0][1], rows[0][2], clock.moment(rows[0][3])
     if kind == "node":
-        return Caller("node", actor_id, session_id=session_id, session_expires_at=expires_at)
+        return _node(actor_id, session_id, expires_at).caller
     if kind == "service_account":
         account = _ACCOUNT.decode(rows[0][6]) if rows[0][6] is not None else None
         if account is None or account.state != "active":

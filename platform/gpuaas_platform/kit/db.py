@@ -75,6 +75,8 @@ def equal(wanted: Mapping[str, str | None]) -> tuple[str, list[str]]:
 
 
 class Database(Protocol):
+    is_remote: bool
+    """Whether a statement is a trip to another process, so that many small ones are better sent together."""
     reader: Reader
     on_group: OnGroup
 

@@ -28,6 +28,7 @@ Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 _Borrowed: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
 
 WRITER_LOCK = 0x6770_7561  # "gpua"
+_BEGIN = f"BEGIN; SELECT pg_advisory_xact_lock({WRITER_LOCK})"
 _CLOSE_S_MAX = 5.0
 """How long `close` waits until the queued writers have run. The limit matters if the server does not answer."""
 CHANNEL = "gpuaas_wakes"
@@ -72,6 +73,8 @@ async def connected(url: str) -> AsyncIterator[Connection]:
 
 
 class PostgresDatabase(groups.GroupCommit):
+    is_remote = True
+
     def __init__(self, pool: "asyncpg.Pool[asyncpg.Record]", wakes: "Wakes", notify: Callable[[str], None]) -> None:
         super().__init__(notify)
         self._pool, self._wakes = pool, wakes
@@ -81,7 +84,7 @@ class PostgresDatabase(groups.GroupCommit):
     async def connect(
         cls, url: str, notify: Callable[[str], None], notify_all: Callable[[], None]
     ) -> "PostgresDatabase":
-        pool = await asyncpg.create_pool(url, min_size=2, max_size=8)
+        pool = await asyncpg.create_pool(url, min_size=2, max_size=8, reset=_keep_session)
         wakes = Wakes(url, notify, notify_all)
         await wakes.start()
         return cls(pool, wakes, notify)
@@ -98,13 +101,30 @@ class PostgresDatabase(groups.GroupCommit):
 
     async def _run_group(self, jobs: Sequence[db.Job]) -> None:
         try:
-            async with self._pool.acquire() as connection, connection.transaction():
-                await connection.execute("SELECT pg_advisory_xact_lock($1)", WRITER_LOCK)
-                for job in jobs:
-                    await _run_job(connection, job)
-                await self._wakes.send(connection, db.topics_of(jobs))
+            async with self._pool.acquire() as connection:
+                try:
+                    await self._run_in_transaction(connection, jobs)
+                except BaseException:
+                    with contextlib.suppress(*_FAILED):
+                        await connection.execute("ROLLBACK")
+                    raise
         except _FAILED as error:
             raise _unavailable(error) from error
+
+    async def _run_in_transaction(self, connection: _Borrowed, jobs: Sequence[db.Job]) -> None:
+        """Run the group. A trip to the server costs more than most statements, so statements without parameters share
+        one, and a writer that is alone needs no savepoint."""
+        await connection.execute(_BEGIN)
+        if len(jobs) > 1:
+            await _run_together(connection, jobs)
+        else:
+            await _run_use_case(connection, jobs[0])
+            if _is_undone(jobs[0]):
+                await connection.execute("ROLLBACK")
+                return
+        done = await connection.execute(self._wakes.statements(db.topics_of(jobs)) + "COMMIT")
+        if done != "COMMIT":  # PostgreSQL rolls back without an error if a use case continued after a failed statement
+            raise RuntimeError(f"the transaction ended with {done}")
 
 
 class PostgresReader:
@@ -146,18 +166,27 @@ def _unavailable(error: Exception) -> db.Unavailable:
     return db.Unavailable(str(error), next((reason for kind, reason in _REASONS if isinstance(error, kind)), ""))
 
 
-class _NotKept(Exception):
-    """Raised to roll back the savepoint of a dry run."""
+async def _keep_session(_: Connection) -> None:
+    """Leave a connection as it is when it returns to the pool: the platform changes no setting of its session.
+
+    asyncpg would send a statement for this after each read. It still ends a transaction that was left open."""
 
 
-async def _run_job(connection: _Borrowed, job: db.Job) -> None:
+async def _run_together(connection: _Borrowed, jobs: Sequence[db.Job]) -> None:
+    await connection.execute("SAVEPOINT job")
+    for job in jobs:
+        await _run_use_case(connection, job)
+        again = "ROLLBACK TO SAVEPOINT job" if _is_undone(job) else "RELEASE SAVEPOINT job; SAVEPOINT job"
+        await connection.execute(again)
+
+
+def _is_undone(job: db.Job) -> bool:
+    return job.error is not None or not job.keep
+
+
+async def _run_use_case(connection: _Borrowed, job: db.Job) -> None:
     try:
-        async with connection.transaction():
-            job.result = await job.use_case(PostgresTx(connection, job.topics))
-            if not job.keep:
-                raise _NotKept
-    except _NotKept:
-        return
+        job.result = await job.use_case(PostgresTx(connection, job.topics))
     except Exception as error:  # noqa: BLE001 - a writer gets its own error; the group continues
         job.error = error
 
@@ -187,10 +216,10 @@ class Wakes:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def send(self, connection: "Connection | _Borrowed", topics: Sequence[str]) -> None:
-        """Send topics inside the transaction of the change: they arrive when it commits, and never if it fails."""
-        for payload in payloads(self._sender, topics):
-            await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, payload)
+    def statements(self, topics: Sequence[str]) -> str:
+        """Return the SQL that sends topics, to run in the transaction of the change: they arrive when it commits, and
+        never if it fails."""
+        return "".join(f"NOTIFY {CHANNEL}, {_literal(payload)}; " for payload in payloads(self._sender, topics))
 
     async def _listen(self, connection: Connection, lost: asyncio.Event) -> None:
         while True:
@@ -248,6 +277,11 @@ def payloads(sender: str, topics: Sequence[str]) -> Iterator[str]:
         room -= size
     if chunk:
         yield _payload(sender, chunk)
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "''")
+    return f"E'{escaped}'"
 
 
 def _payload(sender: str, topics: list[str]) -> str:

@@ -31,6 +31,8 @@ _REASONS: dict[int, db.Reason] = {
 
 
 class SqliteDatabase(groups.GroupCommit):
+    is_remote = False
+
     def __init__(self, path: Path, notify: Callable[[str], None]) -> None:
         self._read_connection = connect(path)
         self._write_connection = connect(path)

@@ -377,6 +377,15 @@ CREATE TABLE node_hearing (
     PRIMARY KEY (place)
 );
 
+-- When the last heartbeat of a node arrived, and a digest of its last report. The rest of the node's document is in `nodes`. Written by: nodes.
+CREATE TABLE node_heartbeats (
+    node_id     TEXT NOT NULL,
+    received_at BIGINT NOT NULL DEFAULT 0,  -- microseconds since 1970
+    report      TEXT NOT NULL DEFAULT '',
+    document    TEXT NOT NULL,  -- the resource as JSON; the other columns are copies of its fields
+    PRIMARY KEY (node_id)
+);
+
 -- The public key of a node; the last one if it has ended. Written by: nodes.
 CREATE TABLE node_keys (
     node_id        TEXT NOT NULL,
@@ -431,7 +440,6 @@ CREATE TABLE nodes (
     admin_state        TEXT NOT NULL,
     region             TEXT NOT NULL,
     sku                TEXT NOT NULL,
-    last_seen_at       BIGINT NOT NULL,  -- microseconds since 1970
     document           TEXT NOT NULL,  -- the resource as JSON; the other columns are copies of its fields
     allocation_id      TEXT NOT NULL DEFAULT '',
     gpus               INTEGER NOT NULL DEFAULT 0,
@@ -443,7 +451,6 @@ CREATE TABLE nodes (
     PRIMARY KEY (node_id)
 );
 CREATE UNIQUE INDEX nodes_by_name ON nodes (name) WHERE (admin_state <> 'retired');
-CREATE INDEX nodes_by_silence ON nodes (last_seen_at) WHERE ((status = 'ready') AND (admin_state <> 'retired'));
 CREATE INDEX nodes_free ON nodes (region, sku, gpus, cpus, memory_mb, tenancy DESC, name, used_by_project_id) WHERE ((admin_state = 'active') AND (status = 'ready') AND (allocation_id = ''));
 CREATE INDEX nodes_sanitising ON nodes (node_id) WHERE (tenancy = 'sanitising');
 CREATE INDEX nodes_to_sanitise ON nodes (released_at) WHERE ((tenancy = 'used') AND (allocation_id = ''));

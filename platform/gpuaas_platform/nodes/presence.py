@@ -6,28 +6,60 @@ interruption of all processes or of the store, every node gets the full time aga
 """
 
 import datetime
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 from gpuaas_contract import errors, node
 from gpuaas_contract.paths import Path
 
 from gpuaas_platform.call import Call, Origin, Site
-from gpuaas_platform.kit import clock, db
+from gpuaas_platform.kit import batches, clock, db
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.nodes import rules, service, store
 
 
-async def heartbeat(tx: db.Tx, call: Call[Path, node.TaskQuery], body: node.NodeStatusReport) -> node.HeartbeatAnswer:
+class Repeated(NamedTuple):
+    """A heartbeat that may repeat the last report of its node."""
+
+    node_id: str
+    report: str
+    now: datetime.datetime
+
+
+async def receive(call: Call[Path, node.TaskQuery], body: node.NodeStatusReport) -> None:
+    """Record a heartbeat. Nearly all repeat the last report of their node; those of many nodes are written together."""
+    site, report = call.site, _digest(body, call.peer)
+    if not call.dry_run and not body.trial:
+        repeated = Repeated(call.caller.actor_id, report, call.now)
+        if await site.batches.ask(site.database, _note_repeated, repeated, batches.WRITE_S):
+            return
+    await site.database.write(lambda tx: _record(tx, call, body, report))
+
+
+async def _note_repeated(database: db.Database, heartbeats: Sequence[Repeated]) -> list[bool]:
+    reports = {heartbeat.node_id: heartbeat.report for heartbeat in heartbeats}
+    newest = max(heartbeat.now for heartbeat in heartbeats)
+    noted = await database.write(lambda tx: store.note_repeated(tx, reports, newest))
+    return [heartbeat.node_id in noted and reports[heartbeat.node_id] == heartbeat.report for heartbeat in heartbeats]
+
+
+async def _record(tx: db.Tx, call: Call[Path, node.TaskQuery], body: node.NodeStatusReport, report: str) -> None:
     before = await store.NODES.get(tx, call.caller.actor_id)
     if before is None:
         raise errors.NotFound
     after = rules.reported(before, body, rules.address(call.peer, body.facts.addresses, before.address))
-    await store.NODES.save(tx, msgspec.structs.replace(after, last_seen_at=call.now))
+    seen = msgspec.structs.replace(after, last_seen_at=call.now)
+    await store.save(tx, before, seen, "" if body.trial else report)
     await service.react_to_move(tx, call, before, after)
     changes = rules.changes(before, after)
     if changes:
         await service.announce(tx, call.origin, after, changes)
-    return node.HeartbeatAnswer(heartbeat_interval_s=call.site.settings.heartbeat_interval_s)
+
+
+def _digest(report: node.NodeStatusReport, peer: str) -> str:
+    return hashlib.blake2b(msgspec.json.encode((report, peer)), digest_size=16).hexdigest()
 
 
 async def note_host_key(tx: db.Tx, node_id: str, result: dict[str, object]) -> None:
@@ -35,7 +67,7 @@ async def note_host_key(tx: db.Tx, node_id: str, result: dict[str, object]) -> N
     host_key = result.get("ssh_host_public_key")
     present = await store.NODES.get(tx, node_id)
     if isinstance(host_key, str) and host_key and present is not None and present.ssh_host_public_key != host_key:
-        await store.NODES.save(tx, msgspec.structs.replace(present, ssh_host_public_key=host_key))
+        await store.save(tx, present, msgspec.structs.replace(present, ssh_host_public_key=host_key))
 
 
 async def is_due(reader: db.Reader, site: Site, now: datetime.datetime) -> bool:
@@ -61,7 +93,7 @@ async def sweep(tx: db.Tx, site: Site, origin: Origin) -> None:
         return
     for silent in await store.silent(tx, _silent_since(site.settings, origin.now)):
         lost = msgspec.structs.replace(silent, status="lost")
-        await store.NODES.save(tx, lost)
+        await store.save(tx, silent, lost)
         await service.announce(tx, origin, lost, f"no heartbeat for {site.settings.node_lost_after_s:g} s")
 
 

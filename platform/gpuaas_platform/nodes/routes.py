@@ -3,7 +3,7 @@
 from gpuaas_contract import agents, capacity, node
 
 from gpuaas_platform.call import Routes
-from gpuaas_platform.nodes import enrolment, presence, releases, service
+from gpuaas_platform.nodes import enrolment, releases, service
 from gpuaas_platform.nodes.sanitise import service as sanitise
 from gpuaas_platform.nodes.tasks import service as tasks
 
@@ -28,7 +28,7 @@ routes.flow(agents.NODE_TASK_GET, tasks.wait_for_end)
 routes.flow(node.TRUST, enrolment.trust)
 routes.write(node.ENROL, enrolment.enrol)
 routes.write(node.NODE_TOKEN, enrolment.login)
-routes.write(node.STATUS, presence.heartbeat, settle=tasks.add_next)
+routes.flow(node.STATUS, tasks.heartbeat)
 routes.flow(node.TASK_NEXT, tasks.wait_for_next)
 routes.write(node.TASK_RESULT, tasks.take_result)
 routes.read(node.AGENT_FILE, releases.agent_file)

@@ -75,9 +75,9 @@ async def cordon_unallocated(tx: db.Tx, origin: Origin, reason: str) -> int:
 async def admit(tx: db.Tx, call: Call, known: Node | None, enrolled: Node) -> None:
     """Save a node that enrolled. If it was known, run reactions: its disk is empty, its address may have changed."""
     if known is None:
-        await store.NODES.insert(tx, enrolled)
+        await store.insert(tx, enrolled)
     else:
-        await store.NODES.save(tx, enrolled)
+        await store.save(tx, known, enrolled)
         if enrolled.allocation_id is not None:
             call.details["allocation_id"] = enrolled.allocation_id
         await react_to_move(tx, call, known, enrolled)
@@ -94,14 +94,14 @@ async def react_to_move(tx: db.Tx, call: Call, before: Node, after: Node) -> Non
 
 async def assign(tx: db.Tx, node: Node, allocation: Allocation) -> None:
     """Record that the node belongs to the allocation, and that the allocation's project uses it."""
-    await store.NODES.save(tx, sanitise_rules.assigned(node, allocation.allocation_id, allocation.project_id))
+    await store.save(tx, node, sanitise_rules.assigned(node, allocation.allocation_id, allocation.project_id))
 
 
 async def unassign(tx: db.Tx, node_id: str, allocation_id: str, now: datetime.datetime) -> None:
     """Make the node free for the same project, unless it belongs to another allocation by now."""
     node = await store.NODES.get(tx, node_id)
     if node is not None and node.allocation_id == allocation_id:
-        await store.NODES.save(tx, sanitise_rules.released(node, now))
+        await store.save(tx, node, sanitise_rules.released(node, now))
         tx.wake(SANITISE)
 
 
@@ -116,6 +116,6 @@ async def save(tx: db.Tx, origin: Origin, before: Node, after: Node, reason: str
     lifecycles.check_move(before.name, lifecycles.NODE_ADMIN, before.admin_state, after.admin_state)
     lifecycles.check_move(before.name, lifecycles.NODE_TENANCY, before.tenancy, after.tenancy)
     if after != before:
-        await store.NODES.save(tx, after)
+        await store.save(tx, before, after)
         await announce(tx, origin, after, reason)
     return after

@@ -1,25 +1,28 @@
 """SQL of nodes, enrolment tokens, node keys, the record of presence, and the agent's releases."""
 
 import base64
-from collections.abc import Sequence
+import datetime
+from collections.abc import Mapping, Sequence
 
+import msgspec
 from gpuaas_contract.agents import AgentRelease
 from gpuaas_contract.capacity import Node, NodeQuery
 
-from gpuaas_platform.kit import clock, db
-from gpuaas_platform.kit.tables import Table
+from gpuaas_platform.kit import batches, clock, db
+from gpuaas_platform.kit.tables import SplitTable, Table
 from gpuaas_platform.nodes.rules import FreeNodes, NodeSummary
 
-NODES = Table(
+NODES = SplitTable(
     "nodes",
     Node,
     "node_id",
+    "node_heartbeats",
+    ("last_seen_at",),
     name=lambda node: node.name,
     status=lambda node: node.status,
     admin_state=lambda node: node.admin_state,
     region=lambda node: node.region,
     sku=lambda node: node.sku,
-    last_seen_at=lambda node: clock.micros(node.last_seen_at),
     allocation_id=lambda node: node.allocation_id or "",
     tenancy=lambda node: node.tenancy,
     used_by_project_id=lambda node: node.used_by_project_id,
@@ -33,13 +36,51 @@ _LISTED_BY = ("status", "admin_state", "tenancy", "name", "region", "sku")
 _FREE = "admin_state = 'active' AND status = 'ready' AND allocation_id = ''"
 _OPEN = "(tenancy = 'clean' OR (tenancy = 'used' AND used_by_project_id <> '' AND used_by_project_id = ${at}))"
 """Whether a project may get a node. `at` is the number of the project's placeholder."""
-_SILENT = "status = 'ready' AND admin_state <> 'retired' AND last_seen_at < $1"
+_SILENT = """status = 'ready' AND admin_state <> 'retired'
+    AND node_id IN (SELECT node_id FROM node_heartbeats WHERE received_at < $1)"""
+# PostgreSQL finds the rows by `node_ids`; with the pairs alone it reads the whole table.
+_REPEAT = """UPDATE node_heartbeats SET received_at = $1, document = $2
+             WHERE node_id IN ({node_ids}) AND (node_id, report) IN (VALUES {pairs}) RETURNING node_id"""
 
 
 def list_filter(query: NodeQuery) -> tuple[str, list[str]]:
     """Return the SQL condition for a list of nodes, and its values. Retired nodes are listed only on request."""
     where, values = db.equal({name: getattr(query, name) for name in _LISTED_BY})
     return where if query.admin_state else f"{where} AND admin_state <> 'retired'", values
+
+
+async def insert(tx: db.Tx, node: Node) -> None:
+    await NODES.insert(tx, node)
+    await _note_heartbeat(tx, node, "")
+
+
+async def save(tx: db.Tx, before: Node, after: Node, report: str = "") -> None:
+    """Save `after` in place of `before`, the node as it was read in this transaction.
+
+    `report` is the digest of the heartbeat whose values the node has now. Any other change of the node removes it, so
+    that the next heartbeat is compared with the whole node again."""
+    await NODES.change(tx, before, after)
+    await _note_heartbeat(tx, after, report)
+
+
+async def _note_heartbeat(tx: db.Tx, node: Node, report: str) -> None:
+    sql = "UPDATE node_heartbeats SET received_at = $2, report = $3 WHERE node_id = $1"
+    await tx.run(sql, node.node_id, clock.micros(node.last_seen_at), report)
+
+
+async def note_repeated(tx: db.Tx, reports: Mapping[str, str], now: datetime.datetime) -> set[str]:
+    """Record the heartbeats that repeat the last report of their node, with one statement, and return those nodes.
+
+    `reports` has the digest of each node's report. The others changed something, or their node did since."""
+    pairs = batches.padded(list(reports.items()))
+    places = range(3, 3 + 2 * len(pairs), 2)
+    sql = _REPEAT.format(
+        node_ids=", ".join(f"${place}" for place in places),
+        pairs=", ".join(f"(${place}, ${place + 1})" for place in places),
+    )
+    values = [value for pair in pairs for value in pair]
+    document = msgspec.json.encode({"last_seen_at": now}).decode()
+    return {row[0] for row in await tx.all(sql, clock.micros(now), document, *values)}
 
 
 async def by_name(reader: db.Reader, name: str) -> Node | None:

@@ -170,10 +170,10 @@ async def test_a_process_receives_the_wakes_of_others_and_not_its_own(database_u
     await own.start()
     connection = await asyncpg.connect(database_url)
     async with asyncio.timeout(DEADLINE_S):
-        await own.send(connection, ["own"])
-        await other.send(connection, ["theirs", "theirs too"])
-        await until(lambda: "theirs too" in received)
-    assert received == ["theirs", "theirs too"]
+        await connection.execute(own.statements(["own"]))
+        await connection.execute(other.statements(["theirs", "their's \\ too", "last"]))
+        await until(lambda: "last" in received)
+    assert received == ["theirs", "their's \\ too", "last"]
     await connection.close()
     await own.close()
 

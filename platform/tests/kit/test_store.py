@@ -1,6 +1,7 @@
 """The store on both engines: groups, savepoints, dry runs, migrations, and what survives a kill."""
 
 import asyncio
+import contextlib
 import functools
 import os
 import resource
@@ -34,6 +35,32 @@ async def test_a_writer_that_fails_does_not_fail_the_others(site: Site) -> None:
     results = await asyncio.gather(*writes, site.database.write(bad), return_exceptions=True)
     assert [type(result) for result in results] == [type(None)] * 3 + [ValueError]
     assert await _names(site) == ["a", "b", "c"]
+
+
+async def test_a_writer_that_fails_alone_leaves_no_trace_and_the_next_one_runs(site: Site) -> None:
+    async def bad(tx: db.Tx) -> None:
+        await tx.run(_INSERT, "half")
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await site.database.write(bad)
+    await site.database.write(functools.partial(_add, "whole"))
+    assert await _names(site) == ["whole"]
+
+
+async def test_what_a_writer_reports_as_done_is_stored_even_if_it_ignored_a_failed_statement(site: Site) -> None:
+    async def ignores(tx: db.Tx) -> None:
+        await tx.run(_INSERT, "a")
+        with contextlib.suppress(db.Duplicate):
+            await tx.run(_INSERT, "a")
+
+    try:
+        await site.database.write(ignores)
+        is_done = True
+    except RuntimeError:
+        is_done = False
+    assert await _names(site) == (["a"] if is_done else [])
+    await site.database.write(functools.partial(_add, "b"))
 
 
 async def test_a_use_case_sees_what_earlier_ones_in_its_group_did(site: Site) -> None:

@@ -1,5 +1,6 @@
 """Operators and their nodes: who is admitted, what is shown, who is lost, and how a node is taken out of service."""
 
+import asyncio
 import uuid
 from typing import Any
 
@@ -106,6 +107,36 @@ async def test_a_heartbeat_of_an_agent_on_trial_changes_only_the_last_seen_time(
     world.clock.forward(3)
     await beat(world, n1, agent_version="2", boot_id="other", agent_sha256="cd" * 32, trial=True)
     assert await state(world, n1) == msgspec.structs.replace(before, last_seen_at=world.clock())
+
+
+async def test_a_heartbeat_that_repeats_the_last_one_changes_only_the_last_seen_time(world: World) -> None:
+    n1 = await world.node("n1")
+    await beat(world, n1)
+    before = await state(world, n1)
+    world.clock.forward(3)
+    await beat(world, n1)
+    assert await state(world, n1) == msgspec.structs.replace(before, last_seen_at=world.clock())
+
+
+async def test_the_heartbeats_of_many_nodes_are_each_recorded(world: World) -> None:
+    nodes = [await world.node(f"n{number}") for number in range(5)]
+    for boot_id in ("first", "first", "second"):
+        world.clock.forward(3)
+        await asyncio.gather(*(beat(world, gpu_node, boot_id=f"{boot_id}-{gpu_node.name}") for gpu_node in nodes))
+    shown = [await state(world, gpu_node) for gpu_node in nodes]
+    assert [(seen.boot_id, seen.last_seen_at) for seen in shown] == [
+        (f"second-{gpu_node.name}", world.clock()) for gpu_node in nodes
+    ]
+
+
+async def test_a_lost_node_that_repeats_its_last_heartbeat_is_ready_again(world: World) -> None:
+    n1, speaking = await world.node("n1"), await world.node("n2")
+    await beat(world, n1)
+    await beat(world, n1)
+    await pass_time(world, world.site.settings.node_lost_after_s + 2, speaking=(speaking,))
+    assert (await state(world, n1)).status == "lost"
+    await beat(world, n1)
+    assert (await state(world, n1)).status == "ready"
 
 
 async def test_events_report_only_what_changed_in_a_heartbeat(world: World) -> None:

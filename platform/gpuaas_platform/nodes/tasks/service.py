@@ -98,8 +98,11 @@ async def wait_for_next(call: Call[Path, TaskQuery], _: NoBody) -> node.NextTask
     return node.NextTask(task=_signed(row), is_urgent=bool(row["is_urgent"]))
 
 
-async def add_next(call: Call[Path, TaskQuery], answer: node.HeartbeatAnswer) -> node.HeartbeatAnswer:
-    """Add the calling node's next task to the answer to its heartbeat, if the heartbeat waits for one."""
+async def heartbeat(call: Call[Path, TaskQuery], body: node.NodeStatusReport) -> node.HeartbeatAnswer:
+    """Record a heartbeat, and add the calling node's next task to the answer if the heartbeat waits for one."""
+    await presence.receive(call, body)
+    del body  # thousands of heartbeats wait here; the facts are recorded
+    answer = node.HeartbeatAnswer(heartbeat_interval_s=call.site.settings.heartbeat_interval_s)
     row = await _next(call) if call.query.wait_s else None
     if row is None:
         return answer
@@ -112,6 +115,8 @@ async def _next(call: Call[Path, TaskQuery]) -> db.Row | None:
 
     async def look() -> tuple[db.Row | None, bool]:
         """Return the next task, and whether to respond now."""
+        if not busy_with and not await call.site.batches.ask(call.site.database, store.are_queued, node_id):
+            return None, False
         now = clock.micros(call.site.clock())
         row = await store.next_ready(reader, node_id, now, urgent_only=bool(busy_with))
         if row is not None or not busy_with:

@@ -8,7 +8,7 @@ from gpuaas_contract.correlations import CorrelatedTask
 from gpuaas_contract.node import URGENT_TASKS, TaskResult
 from gpuaas_contract.wire import Page
 
-from gpuaas_platform.kit import clock, db, paging, structs
+from gpuaas_platform.kit import batches, clock, db, paging, structs
 from gpuaas_platform.kit.paging import PageRequest
 from gpuaas_platform.nodes.tasks import rules
 
@@ -44,6 +44,14 @@ class Stored(msgspec.Struct, frozen=True):
 async def add(tx: db.Tx, task: Stored, *, expires_at: int, payload: str, signature: str) -> None:
     sql = f"INSERT INTO node_tasks ({_STORED}, expires_at, payload, signature, result) VALUES ({db.marks(10)}, '')"  # noqa: S608
     await tx.run(sql, *msgspec.structs.astuple(task), expires_at, payload, signature)
+
+
+async def are_queued(database: db.Database, node_ids: Sequence[str]) -> list[bool]:
+    """Return for each of these nodes whether it has a queued task, with one query: nearly all have none."""
+    asked = batches.padded(node_ids)
+    sql = f"SELECT DISTINCT node_id FROM node_tasks WHERE state = 'queued' AND node_id IN ({db.marks(len(asked))})"  # noqa: S608
+    busy = {row[0] for row in await database.reader.all(sql, *asked)}
+    return [node_id in busy for node_id in node_ids]
 
 
 async def next_ready(reader: db.Reader, node_id: str, now: int, *, urgent_only: bool) -> db.Row | None:
