@@ -63,7 +63,7 @@ async def start(
 
 
 async def ready(controller: Machine, cluster_name: str) -> state.Check:
-    return state.accounting_ready(await _clusters(controller), cluster_name)
+    return state.accounting_answers(await _clusters(controller), cluster_name)
 
 
 async def _wait_for_slurmdbd(controller: Machine, settings: Settings, progress: nodes.Progress) -> None:

@@ -27,6 +27,19 @@ STATE_FOLDERS = ("/var/lib/slurm/slurmctld", "/var/lib/slurm/slurmd")
 OVERWRITTEN = ("/etc/slurm/plugstack.conf",)
 """Files of packages that the app replaces. If they existed before, the receipt contains their old content."""
 
+REPORTER_FOLDER = "/usr/local/lib/gpuaas-slurm"
+FILES_LIST = "/etc/slurm/gpuaas-files"
+"""Path and digest of each file that the app wrote, as `sha256sum` prints them."""
+
+WRITTEN = (
+    *CONFIGURATION,
+    *OVERWRITTEN,
+    "/etc/slurm/gpuaas-gres.conf",
+    *(f"/etc/systemd/system/{unit}.service.d/gpuaas.conf" for unit in UNITS),
+    "/etc/mysql/mariadb.conf.d/60-gpuaas-slurm.cnf",
+)
+"""Files whose content the app decides. Each machine has those of its roles."""
+
 PATHS = (
     "/usr/sbin/policy-rc.d",
     "/etc/slurm",
@@ -35,6 +48,11 @@ PATHS = (
     "/etc/slurm/gpuaas-gres.conf",
     *(f"/etc/systemd/system/{unit}.service.d" for unit in UNITS),
     *(f"/etc/systemd/system/{unit}.service.d/gpuaas.conf" for unit in UNITS),
+    REPORTER_FOLDER,
+    "/etc/systemd/system/gpuaas-slurm-health.service",
+    "/run/gpuaas-slurm",
+    FILES_LIST,
+    f"{FILES_LIST}.tar",
     "/etc/mysql",
     "/etc/mysql/mariadb.conf.d/60-gpuaas-slurm.cnf",
     "/etc/munge",

@@ -67,11 +67,12 @@ def controller_answers(ping: str) -> Check:
     return Check(False, f"slurmctld does not answer: {ping.strip() or 'scontrol ping printed nothing'}")
 
 
-def accounting_ready(clusters: str, cluster_name: str) -> Check:
+def accounting_answers(clusters: str, cluster_name: str) -> Check:
     """Pass if slurmdbd has the cluster. `clusters` is the output of `sacctmgr -nP show cluster format=Cluster`."""
-    if cluster_name in clusters.split():
+    if cluster_name in clusters.splitlines():
         return Check(True)
-    return Check(False, f"slurmdbd has no cluster {cluster_name}")
+    shown = clusters.strip()[-300:] or "it printed no cluster"
+    return Check(False, f"slurmdbd does not answer for cluster {cluster_name}: {shown}")
 
 
 def node_idle(name: str, node: Node | None) -> Check:
@@ -166,7 +167,6 @@ def _answer(text: str) -> Any:
 
 
 def _node(raw: dict[str, Any]) -> Node:
-    gpus = re.findall(r"(?:^|,)gpu(?::[A-Za-z][^:,(]*)?:(\d+)", raw.get("gres", ""))
     return Node(
         name=raw["name"],
         flags=frozenset(raw["state"]),
@@ -174,7 +174,7 @@ def _node(raw: dict[str, Any]) -> Node:
         reason_by=raw.get("reason_set_by_user", ""),
         cpus=raw.get("cpus", 0),
         memory_mb=raw.get("real_memory", 0),
-        gpus=sum(int(count) for count in gpus),
+        gpus=gpu_count(raw.get("gres", "")),
         version=raw.get("version", ""),
     )
 
@@ -192,6 +192,12 @@ def _job(raw: dict[str, Any]) -> Job:
         if known and not limit.get("infinite")
         else None,
     )
+
+
+def gpu_count(gres: str) -> int:
+    """Return the number of GPUs in the text of a node's generic resources: `gpu:a100:4(S:0-1)`."""
+    counts = re.findall(r"(?:^|,)gpu(?::[A-Za-z][^:,(]*)?:(\d+)", gres)
+    return sum(int(count) for count in counts)
 
 
 def running_version(config_text: str) -> str:
