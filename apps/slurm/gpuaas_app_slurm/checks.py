@@ -49,8 +49,8 @@ class Machine(msgspec.Struct, frozen=True):
 
 def of_controller(machine: Machine, seen: Observed) -> list[Finding]:
     """Return the faults of the machine of slurmctld, the worst first."""
-    found = [*_scheduler(machine, seen), *_accounting(machine, seen), *_of_machine(machine, seen.own)]
-    return sorted(found, key=lambda finding: finding.status != "failed")
+    findings = [*_scheduler(machine, seen), *_accounting(machine, seen), *_of_machine(machine, seen.own)]
+    return sorted(findings, key=lambda finding: finding.status != "failed")
 
 
 def of_worker(
@@ -59,7 +59,7 @@ def of_worker(
     """Return the faults of a worker, the worst first. `closer` is the look at its machine, if there was one."""
     if closer is not None and closer.unreachable and (node is None or node.slurmd_port != "open" or node.is_stale):
         return [_machine_silent(machine, closer)]
-    found = [
+    findings = [
         *_slurmd(machine, node, closer),
         *_key(machine, node, closer, head),
         *_registered(machine, node, closer),
@@ -68,7 +68,7 @@ def of_worker(
         *(_of_machine(machine, node) if node is not None else ()),
         *_version(machine, node, version),
     ]
-    return sorted(found, key=lambda finding: finding.status != "failed")
+    return sorted(findings, key=lambda finding: finding.status != "failed")
 
 
 def unreachable_controller(machine: Machine, error: str) -> Finding:

@@ -14,7 +14,7 @@ from gpuaas_app_slurm.workload.observed import Closer, Observed
 CLOSER_LOOKS_MAX = 4
 """At most so many machines are asked directly in one look, however many seem unwell."""
 JUDGED = frozenset({"ready", "degraded", "draining", "drained", "failed"})
-"""Statuses in which a member is not joining or leaving, so that a look says something about it."""
+"""Statuses in which a member is not joining or leaving, so that a look can judge it."""
 
 Status = Literal["ready", "degraded", "draining", "drained", "failed"]
 
@@ -37,7 +37,7 @@ class Member(Protocol):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What a look says about one member."""
+    """What a look shows about one member."""
 
     member_id: str
     status: Status
@@ -116,36 +116,38 @@ def _seems_unwell(member: Member, seen: Observed) -> bool:
 def _verdict(instance: str, member: Member, seen: Observed, closer: Mapping[str, Closer]) -> Verdict | None:
     words = _words(instance, member)
     if member.component_key == roles.CONTROLLER:
-        found = checks.of_controller(words, seen)
-        return _judged(member, "ready", found, member.adapter_detail | _controller_detail(seen), seen.version or None)
+        findings = checks.of_controller(words, seen)
+        return _judged(
+            member, "ready", findings, member.adapter_detail | _controller_detail(seen), seen.version or None
+        )
     if member.component_key != roles.WORKER or seen.nodes is None:
         return None
     node, looked = seen.nodes.get(_node_name(member)), closer.get(member.member_id)
     if (node is None or node.seems_unwell) and looked is None:
         return None  # Not enough is known yet: the next look asks the machine itself.
-    found = checks.of_worker(words, node, looked, seen.own, seen.version)
+    findings = checks.of_worker(words, node, looked, seen.own, seen.version)
     sound: Status = "ready"
     if member.status in ("draining", "drained") and node is not None and state.drained_by_app(node.as_node()):
-        found = [finding for finding in found if finding.code != "DrainLeft"]
+        findings = [finding for finding in findings if finding.code != "DrainLeft"]
         sound = "draining" if node.flags & state.WORKING else "drained"
     package = node.report.package if node is not None and node.report else ""
     package = package or str(member.adapter_detail.get("package_version", ""))
     detail = details.worker_detail(_node_name(member), node.as_node() if node else None, package)
-    return _judged(member, sound, found, member.adapter_detail | detail, node.version if node else None)
+    return _judged(member, sound, findings, member.adapter_detail | detail, node.version if node else None)
 
 
 def _judged(
-    member: Member, sound: Status, found: list[Finding], detail: dict[str, Any], version: str | None
+    member: Member, sound: Status, findings: list[Finding], detail: dict[str, Any], version: str | None
 ) -> Verdict:
-    repair = next((finding.text for finding in found if finding.repairs), "")
-    detail = detail | {"findings": [finding.code for finding in found]}
-    if not found:
+    repair = next((finding.text for finding in findings if finding.repairs), "")
+    detail = detail | {"findings": [finding.code for finding in findings]}
+    if not findings:
         return Verdict(member.member_id, sound, "", "", detail, version)
     # A drained member with a small fault stays drained: its drain is what people must know first.
-    status: Status = sound if sound != "ready" and found[0].status == "degraded" else found[0].status
-    others = [finding.code for finding in found[1:]]
+    status: Status = sound if sound != "ready" and findings[0].status == "degraded" else findings[0].status
+    others = [finding.code for finding in findings[1:]]
     also = f" Also: {', '.join(others)}." if others else ""
-    return Verdict(member.member_id, status, found[0].text + also, repair, detail, version)
+    return Verdict(member.member_id, status, findings[0].text + also, repair, detail, version)
 
 
 def _controller_detail(seen: Observed) -> dict[str, Any]:

@@ -132,7 +132,7 @@ def test_a_machine_that_only_the_controller_of_the_app_cannot_reach_keeps_its_ow
         ),
     ],
 )
-def test_faults_of_the_controller_machine_are_told_apart(changes: dict[str, Any], code: str, status: str) -> None:
+def test_faults_of_the_controller_machine_are_distinguished(changes: dict[str, Any], code: str, status: str) -> None:
     worst = checks.of_controller(MACHINE, cluster(**changes))[0]
     assert (worst.code, worst.status, worst.repairs) == (code, status, True)
 
@@ -179,7 +179,7 @@ def test_a_look_asks_a_bounded_number_of_machines() -> None:
     assert len(plan.to_look_at(members, cluster())) == plan.CLOSER_LOOKS_MAX
 
 
-def test_nothing_is_said_about_workers_while_slurmctld_does_not_answer() -> None:
+def test_workers_are_not_judged_while_slurmctld_does_not_answer() -> None:
     seen = msgspec.structs.replace(cluster(), scheduler=DOWN, nodes=None)
     decision = plan.decide("slurm", [CONTROLLER, WORKER], seen, {})
     assert [verdict.member_id for verdict in decision.verdicts] == ["mem_1"]

@@ -92,7 +92,7 @@ def freshness(name: str, report: dict[str, Any] | None, seen: dict[str, Any]) ->
     if before is None or before["up"] != report["up"]:
         off = round(report["t"] - time.time())
         before = seen[name] = {"up": report["up"], "at": now, "off": off, "is_first": before is None}
-    # The first report may be an old one, so its time says nothing about the clock; age counts from now on.
+    # The first report may be an old one, so its time is not compared with the clock; its age counts from now on.
     off = 0 if before["is_first"] or abs(before["off"]) < CLOCK_OFF_S else before["off"]
     return {"is_stale": now - before["at"] > STALE_S, "clock_off_s": off}
 
