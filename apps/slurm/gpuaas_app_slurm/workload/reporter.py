@@ -69,6 +69,12 @@ async def start(machine: Machine, roles_here: Sequence[str]) -> None:
     await machine.run("systemctl", "restart" if any(changed) else "start", UNIT)
 
 
+async def roles_of(machine: Machine) -> tuple[str, ...]:
+    """Return the roles that the machine has, from what is installed as a service of this app."""
+    unit = (await machine.get(UNIT_PATH) or b"").decode().split()
+    return tuple(role for role, units in undo.UNITS_OF.items() if set(units) <= set(unit))
+
+
 async def restore(machine: Machine) -> bool:
     """Put back the files as the app wrote them. Return whether any had changed."""
     ran = await machine.script(RESTORE, receipts.FILES_LIST, SAVED)
