@@ -68,7 +68,7 @@ async def _until(ask: nodes.Ask, timeout_s: float, machine: Machine, progress: n
     if not check.ok:
         raise Permanent(
             f"{machine.hostname} was not repaired: {check.reason}",
-            fix=f"gpuaas ssh {machine.hostname} --root -- journalctl -n 50 -u slurmd -u slurmctld -u slurmdbd -u mariadb",
+            fix=f"gpuaas ssh {machine.hostname} --root -- journalctl -n 50 -u 'slurm*' -u mariadb",
         )
 
 
