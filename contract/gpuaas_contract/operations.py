@@ -6,7 +6,7 @@ import msgspec
 
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.lifecycles import OperationStatus, StepState
+from gpuaas_contract.lifecycles import MemberStatus, OperationStatus, StepState
 from gpuaas_contract.paths import OPERATION, PROJECT
 from gpuaas_contract.wire import Id, LongText, PageQuery, Query, Request, ShortText, Timestamp, WaitSeconds, Wire
 
@@ -23,6 +23,7 @@ OperationKind = Literal[
     "resume",
     "remove",
     "replace",
+    "repair",
     "action",
     "preview",
 ]
@@ -37,8 +38,8 @@ INSTANCE_KINDS = frozenset({"deploy", "upgrade", "rollback", "stop", "start", "r
 ASKING_KINDS = frozenset({"action", "preview"})
 """Kinds of operations that change no member. They run beside other operations, unless an app declares an action
 exclusive."""
-DISRUPTIVE_KINDS = frozenset({"drain", "remove", "replace"})
-"""Kinds of operations that take members out of service: a role's disruption budget counts them."""
+DISRUPTIVE_KINDS = frozenset({"drain", "remove", "replace", "repair"})
+"""Kinds of operations that take members out of service, or may do so: a role's disruption budget counts them."""
 PREVIEWED_KINDS = frozenset({"drain", "remove", "replace", "stop", "restart", "upgrade", "decommission"})
 """With `dry_run=true` the app's controller is asked which work would be affected."""
 
@@ -62,13 +63,15 @@ _KINDS: dict[OperationKind, _Kind] = {
     "resume": _Kind(600, goal="ready", undone="drained"),
     "remove": _Kind(86_400, goal="removed tombstoned", undone="ready degraded draining drained"),
     "replace": _Kind(86_400, goal="ready", undone="ready removed tombstoned"),
+    "repair": _Kind(1800, goal="ready", undone="ready degraded failed draining drained"),
     "action": _Kind(300),
     "preview": _Kind(30),
 }
 DEADLINES_S: dict[str, int] = {name: kind.deadline_s for name, kind in _KINDS.items()}
 """Kind of operation -> its deadline in seconds, if the app's manifest sets none."""
 GOALS: dict[str, frozenset[str]] = {name: frozenset(kind.goal.split()) for name, kind in _KINDS.items() if kind.goal}
-"""Status that each target must have for the operation to succeed."""
+"""Status that each target must have for the operation to succeed. A `repair` may also leave a member drained that was
+drained before: see `protocol.report.goal`."""
 UNDONE: dict[str, frozenset[str]] = {
     name: frozenset(kind.undone.split()) for name, kind in _KINDS.items() if kind.undone
 }
@@ -182,6 +185,8 @@ class Target(Wire):
     """Only for `replace`: the allocation that the member moves to."""
     previous_allocation_id: str = ""
     """Only for `replace`: the allocation that the member was on before it moved."""
+    was: MemberStatus | None = None
+    """Status of the member when the operation was requested; none in operations of earlier releases."""
 
 
 class Lease(Wire):

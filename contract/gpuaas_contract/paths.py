@@ -186,6 +186,7 @@ SECRET_DELIVERY = PROJECT.at("/runtime-secret-deliveries/{delivery_id}", SealedD
 
 INSTANCE = PROJECT.at("/app-instances/{instance_id}", InstancePath)
 ACTION = INSTANCE.at("/actions/{action}", ActionPath)
+STEWARD = INSTANCE.at("/steward", InstancePath)
 ROLE = INSTANCE.at("/roles/{component_key}", RolePath)
 HOLD = INSTANCE.at("/holds/{hold_id}", HoldPath)
 MEMBER = INSTANCE.at("/members/{member_id}", MemberPath)

@@ -88,7 +88,7 @@ KEYS: dict[str, str] = {
     "apps.instance.rollback": "roll an app instance back to the previous version",
     "apps.instance.decommission": "decommission an app instance",
     "apps.instance.set_operator": "set which service account works on an app instance",
-    "apps.member.operate": "add, drain, resume, remove and replace members",
+    "apps.member.operate": "add, drain, resume, remove, replace and repair members",
     "apps.hold.place": "place holds on members, and lift one's own holds",
     "apps.role.reset_breaker": "allow adding to a role again after too many failures",
     "apps.operation.read": "see operations",
@@ -99,6 +99,7 @@ KEYS: dict[str, str] = {
     "apps.operation.force_complete": "mark an operation as done that no controller can finish",
     "apps.operation.tombstone": "give up members that cannot be recovered",
     "apps.operation.execute": "claim operations and report on them (app controllers)",
+    "apps.operation.request": "request repairs and other operations of an instance it looks after (app controllers)",
     "usage.record.report": "report usage of an app instance (app controllers)",
     "usage.record.read": "see usage and export it",
     "record.event.read": "follow the events of a project or an organisation",
@@ -182,6 +183,7 @@ _TENANT_ADMIN = _PROJECT_ADMIN | {
 }
 _CONTROLLER = {
     "apps.operation.execute",
+    "apps.operation.request",
     "artifacts.artifact.place",
     "access.secret.issue",
     "access.secret.open",

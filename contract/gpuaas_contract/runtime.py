@@ -158,6 +158,9 @@ class ReportRuntime(Request):
     """Name of the controller."""
     observed_revision: int
     """Revision of the instance that was observed."""
+    epoch: int = 0
+    """Epoch of the caller's stewardship of the instance. 0 is for controllers of earlier releases, and is accepted only
+    while no controller holds the stewardship."""
     conditions: Annotated[list[ReportedCondition], msgspec.Meta(max_length=32)] = []
     """The instance's health conditions. They replace earlier ones of the same type; others stay."""
     members: Annotated[list[ObservedMember], msgspec.Meta(max_length=1024)] = []
@@ -260,9 +263,16 @@ RUNTIME_REPORT = INSTANCE.row(
     "/runtime-state",
     "runtime.report",
     "Report the state of an instance between operations",
-    "Conditions, and the status of members that no operation works on. Observations of an old revision "
-    "are refused one by one.",
-).put(ReportRuntime, RuntimeReported, "apps.operation.execute", subject="instance_id", audited=False)
+    "Conditions, and the status of members that no operation works on. Only the controller that holds the "
+    "stewardship may report. Observations of an old revision are refused one by one.",
+).put(
+    ReportRuntime,
+    RuntimeReported,
+    "apps.operation.execute",
+    subject="instance_id",
+    audited=False,
+    errors=(errors.LeaseLost,),
+)
 CONTROLLER_LIST = PROJECT.row(
     "/controllers", "runtime.controller.list", "List app controllers, with the time of their last request"
 ).list(Controller, "apps.instance.read")

@@ -69,7 +69,7 @@ from gpuaas_platform.nodes import reconcile as nodes_reconcile
 from gpuaas_platform.nodes.routes import routes as node_routes
 from gpuaas_platform.nodes.sanitise import reconcile as sanitise_reconcile
 from gpuaas_platform.nodes.sanitise.http import HttpProvisioner
-from gpuaas_platform.operations import controllers
+from gpuaas_platform.operations import controllers, stewards
 from gpuaas_platform.operations import reconcile as operations_reconcile
 from gpuaas_platform.operations import upgrade as accounts_upgrade
 from gpuaas_platform.operations.routes import routes as operations_routes
@@ -102,6 +102,7 @@ RETAINED: tuple[retention.Retained, ...] = (
     *nodes_reconcile.RETAINED,
     breakers.RETAINED,
     controllers.RETAINED,
+    stewards.RETAINED,
 )
 """All rows that are deleted when they are old. Each entry belongs to the domain that owns the table."""
 

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from gpuaas_contract import errors, lifecycles
 from gpuaas_contract.instances import Member
 from gpuaas_contract.lifecycles import MemberStatus
-from gpuaas_contract.operations import ASKING_KINDS, GOALS, UNDONE, ExitName, Operation, Target
+from gpuaas_contract.operations import ASKING_KINDS, UNDONE, ExitName, Operation, Target
+from gpuaas_contract.protocol import report
 
 MEANINGS: dict[ExitName, str] = {
     "retry": "take it up again; steps that succeeded are not repeated",
@@ -74,7 +75,7 @@ def reopened(
 
 def forced_status(operation: Operation, target: Target, member: Member) -> MemberStatus | None:
     """Return a member's status after a forced end; None keeps it. Never `ready` or `removed`: both must be observed."""
-    goal = UNDONE[operation.kind] if operation.compensating else GOALS[operation.kind]
+    goal = UNDONE[operation.kind] if operation.compensating else report.goal(operation.kind, target)
     if target.outcome in ("succeeded", "skipped") or member.status in goal | lifecycles.GONE_MEMBER:
         return None
     if "tombstoned" in goal:

@@ -13,9 +13,13 @@ from gpuaas_contract.operations import (
     Evidence,
     Operation,
     OperationHead,
+    OperationKind,
     Outcome,
     Target,
 )
+
+DRAINED = frozenset({"draining", "drained"})
+"""Statuses of a member that takes no new work, because someone wanted so."""
 
 
 def check_member_report(
@@ -72,15 +76,25 @@ def meets_holds(operation: OperationHead, member: Member, status: MemberStatus) 
     """Return whether holds apply to this report: it resumes or removes a member. Holds placed later apply too."""
     if operation.force:
         return False
-    if operation.kind == "resume":
-        return status == "ready" and member.status in ("draining", "drained")
+    if operation.kind in ("resume", "repair"):
+        return status == "ready" and member.status in DRAINED
     return _begins_to_go(member, status)
+
+
+def hold_kind(operation: OperationHead) -> OperationKind:
+    """Return as which kind of operation holds see a report: a repair that gives a drained member work resumes it."""
+    return "resume" if operation.kind == "repair" else operation.kind
+
+
+def goal(kind: OperationKind, target: Target) -> frozenset[str]:
+    """Return the statuses in which a target is done. A repair leaves a member drained that was drained before."""
+    return GOALS[kind] | {"drained"} if kind == "repair" and target.was in DRAINED else GOALS[kind]
 
 
 def at_goal(operation: OperationHead, target: Target, member: Member) -> bool:
     """Return whether a member is at the operation's goal; a replaced member only on its new machine."""
     moved = operation.kind != "replace" or member.allocation_id == target.allocation_id
-    return moved and member.status in GOALS[operation.kind]
+    return moved and member.status in goal(operation.kind, target)
 
 
 def outcome(operation: OperationHead, target: Target, member: Member) -> tuple[Outcome, str]:

@@ -23,6 +23,7 @@ MEMBER_STARTS: dict[str, frozenset[str]] = {
     "resume": frozenset({"draining", "drained", "ready", "degraded"}),
     "remove": frozenset(lifecycles.MEMBER) - lifecycles.GONE_MEMBER,
     "replace": frozenset({"ready", "degraded", "draining", "drained", "removing", "failed"}),
+    "repair": frozenset({"ready", "degraded", "draining", "drained", "failed"}),
 }
 """Member states from which an operation can start."""
 

@@ -16,7 +16,9 @@ _UNSOUND = frozenset({"degraded", "failed"})
 """Statuses of a member that make its instance degraded. Members that are joining or leaving do not."""
 
 LAST_OPERATION = "LastOperationSucceeded"
-"""The condition that the platform sets; controllers report all others."""
+OBSERVED = "Observed"
+PLATFORM_CONDITIONS = frozenset({LAST_OPERATION, OBSERVED})
+"""The conditions that the platform sets; controllers report all others."""
 
 STATUS_WHILE: dict[str, InstanceStatus] = {
     "deploy": "deploying",

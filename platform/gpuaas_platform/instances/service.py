@@ -41,6 +41,12 @@ async def named(reader: db.Reader, call: Call[InstancePath]) -> Instance:
     return await in_project(reader, call, call.path.instance_id)
 
 
+async def shown(reader: db.Reader, call: Call[InstancePath]) -> Instance:
+    """Return the instance that the path of the call names, with its steward."""
+    instance = await named(reader, call)
+    return await store.SHOWN.get(reader, instance.instance_id) or instance
+
+
 async def get(reader: db.Reader, instance_id: str) -> Instance:
     """Return an instance that must exist, because something in the store refers to it."""
     instance = await store.INSTANCES.get(reader, instance_id)
@@ -79,7 +85,7 @@ async def members_among(reader: db.Reader, instance: Instance, member_ids: Colle
 
 async def page(reader: db.Reader, call: Call[ProjectPath, LiveQuery]) -> EncodedPage[Instance]:
     where = store.LIVE_INSTANCES if call.query.live else "project_id = $1"
-    return await paging.encoded(reader, store.INSTANCES, call.query, where, call.path.project_id)
+    return await paging.encoded(reader, store.SHOWN, call.query, where, call.path.project_id)
 
 
 async def members_page(reader: db.Reader, call: Call[InstancePath, LiveQuery]) -> EncodedPage[Member]:

@@ -16,11 +16,18 @@ INSTANCES = SplitTable(
     "instance_id",
     "instance_requests",
     ("placement", "inputs", "previous_inputs", "artifacts"),
+    ("steward",),
     project_id=lambda instance: instance.project_id,
     app_slug=lambda instance: instance.app_slug,
     name=lambda instance: instance.name,
     status=lambda instance: instance.status,
+    revision=lambda instance: instance.revision,
+    operator_id=lambda instance: instance.operator_service_account_id,
 )
+SHOWN = INSTANCES.shown_with(
+    steward="SELECT document FROM stewardships WHERE stewardships.instance_id = instances.instance_id"
+)
+"""Instances as people read them: with their steward."""
 MEMBERS = Table(
     "members",
     Member,

@@ -83,7 +83,7 @@ async def _reported(
     report_rules.check_member_report(about_member, member, body.status, body.evidence, call.now)
     if report_rules.meets_holds(operation, member, body.status):
         standing = await holds.standing(tx, member.instance_id, call.now)
-        request_rules.check_holds(operation.kind, [member.member_id], standing)
+        request_rules.check_holds(report_rules.hold_kind(operation), [member.member_id], standing)
     return member, about_member.targets[0]
 
 

@@ -32,7 +32,7 @@ from gpuaas_platform.catalog import rules as catalog_rules
 from gpuaas_platform.catalog import service as catalog
 from gpuaas_platform.identity import authority
 from gpuaas_platform.identity.accounts import service as service_accounts
-from gpuaas_platform.instances import breakers, events, holds, names
+from gpuaas_platform.instances import breakers, events, holds, names, stewardships
 from gpuaas_platform.instances import members as instance_members
 from gpuaas_platform.instances import service as instances
 from gpuaas_platform.kit import db, ids
@@ -173,6 +173,7 @@ async def set_operator(tx: db.Tx, call: Call[InstancePath], body: SetOperator) -
     for operation in await store.active(tx, instance.instance_id):
         handed_over = replace(operation, operator_service_account_id=account_id, lease=None)
         await state.save(tx, operation, handed_over)
+    await stewardships.withdraw(tx, instance.instance_id, call.now)
     tx.wake(state.claims_topic(instance.project_id, instance.app_slug))
     return await instances.set_operator(tx, call, instance, account_id, body.reason)
 

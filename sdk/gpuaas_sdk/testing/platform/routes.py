@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from gpuaas_contract import deliveries, placements
+from gpuaas_contract import deliveries, placements, stewardships
 from gpuaas_contract.access import MACHINE_ACCESS, MachineAccess, RequestMachineAccess
 from gpuaas_contract.artifacts import LIST as ARTIFACT_LIST
 from gpuaas_contract.artifacts import Artifact
@@ -45,6 +45,7 @@ from gpuaas_sdk.testing.platform.observations import Observations
 from gpuaas_sdk.testing.platform.records import Records
 from gpuaas_sdk.testing.platform.runtime import Runtime
 from gpuaas_sdk.testing.platform.secrets import Secrets
+from gpuaas_sdk.testing.platform.stewards import Stewards
 
 EXPIRY_CHECK_S = 0.05
 """Interval at which a waiting claim checks for expired leases."""
@@ -59,6 +60,7 @@ class Routes:
     records: Records
     runtime: Runtime
     observations: Observations
+    stewards: Stewards
     secrets: Secrets
     artifacts: Artifacts
 
@@ -79,6 +81,9 @@ class Routes:
             self._change(RUNTIME_REPORT, self.observations.report, about="instance_id"),
             self._change(deliveries.DELIVERY_CREATE, self.artifacts.deliver, about="artifact_id"),
             self._change(placements.PLACEMENT_CREATE, self.artifacts.place, about="artifact_id"),
+            self._change(stewardships.ACCESS_PUBLISH, self.stewards.publish_access, about="instance_id"),
+            self._change(stewardships.OPERATION_REQUEST, self.stewards.request, about="instance_id"),
+            route(stewardships.RENEW, self._renew),
             route(MEMBER_REPORT, self._member_report),
             route(OPERATION_GET, self._operation_get),
             route(INSTANCE_LIST, self._instance_list),
@@ -118,6 +123,12 @@ class Routes:
             await self.changes.wait(min(left_s, EXPIRY_CHECK_S))
         return Claim()
 
+    async def _renew(self, body: stewardships.RenewStewardships, request: Request) -> stewardships.Stewardships:
+        self.observations.check_app(body.app_slug)
+        answer = self.stewards.renew(body)
+        self.changes.wake()
+        return answer
+
     async def _member_report(self, body: ReportMember, request: Request) -> Receipt:
         path = request.path_params
         receipt = self.runtime.report_member(path["operation_id"], path["member_id"], body)
@@ -152,11 +163,11 @@ class Routes:
         return self.records.operation(operation_id)
 
     async def _instance_list(self, body: NoBody, request: Request) -> Page[Instance]:
-        instances = self.records.instances.values()
+        instances = [self.stewards.shown(instance) for instance in list(self.records.instances.values())]
         return Page(items=[instance for instance in instances if _wanted(request, instance.status)])
 
     async def _instance_get(self, body: NoBody, request: Request) -> Instance:
-        return self.records.instance(request.path_params["instance_id"])
+        return self.stewards.shown(self.records.instance(request.path_params["instance_id"]))
 
     async def _member_list(self, body: NoBody, request: Request) -> Page[Member]:
         instance_id = self.records.instance(request.path_params["instance_id"]).instance_id

@@ -91,7 +91,8 @@ class Runtime:
         member = self._records.member(operation.instance_id, member_id)
         report.check_member_report(operation, member, body.status, body.evidence, self._records.clock())
         if report.meets_holds(operation, member, body.status):
-            request.check_holds(operation.kind, [member_id], self._records.active_holds(member.instance_id))
+            standing = self._records.active_holds(member.instance_id)
+            request.check_holds(report.hold_kind(operation), [member_id], standing)
         target = next(target for target in operation.targets if target.member_id == member_id)
         if operation.kind == "replace" and (member.status, body.status) == ("removing", "provisioning"):
             target, member = _moved(target, member)
