@@ -306,8 +306,8 @@ class StewardBudgetUsed(ApiError):
         True,
     )
     default_fix = (
-        "Request it again after `details.next_at`, or have a person repair the member. The app's manifest sets the limit"
-        " in `steward.requests_per_hour`."
+        "Request it again after `details.next_at`, or have a person repair the member. The app's manifest sets the"
+        " limit in `steward.requests_per_hour`."
     )
 
 

@@ -229,8 +229,8 @@ BULK_MAX = 1024
 
 
 class MemberOperationRequest(Request):
-    """Adds, drains, resumes, removes, replaces or repairs members. `add` needs allocations and a role, `replace` members
-    and the same number of allocations, the others members."""
+    """Adds, drains, resumes, removes, replaces or repairs members. `add` needs allocations and a role, `replace`
+    members and the same number of allocations, the others members."""
 
     kind: Literal["add", "drain", "resume", "remove", "replace", "repair"]
     component_key: Id = ""

@@ -13,7 +13,7 @@ from gpuaas_contract.instances import BULK_MAX, AccessBundle
 from gpuaas_contract.operations import Operation, Reason
 from gpuaas_contract.paths import PROJECT, STEWARD
 from gpuaas_contract.runtime import LeaseSeconds, PublishAccess
-from gpuaas_contract.wire import Id, Request, ShortText, Timestamp, Wire
+from gpuaas_contract.wire import Id, Request, Timestamp, Wire
 
 STEWARDSHIPS_MAX = 5000
 """Largest number of stewardships that one request can renew."""

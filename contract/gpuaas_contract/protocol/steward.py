@@ -46,9 +46,7 @@ def taken(steward: Steward | None, taker: Taker) -> Steward:
     )
 
 
-def renewed(
-    steward: Steward | None, held: HeldStewardship, taker: Taker, now: datetime.datetime
-) -> Steward | None:
+def renewed(steward: Steward | None, held: HeldStewardship, taker: Taker, now: datetime.datetime) -> Steward | None:
     """Return the stewardship after a renewal; None if the caller has lost it.
 
     An expired stewardship that nobody took can be renewed: no other controller has acted under it."""
@@ -70,13 +68,12 @@ def observed(steward: Steward, at: datetime.datetime, now: datetime.datetime) ->
 
 def withdrawn(steward: Steward, epochs: int, now: datetime.datetime) -> Steward:
     """Return the stewardship after the platform took it away: the holder's epoch is old, and everybody may take it."""
-    return replace(steward, holder="", actor_id="", epoch=steward.epoch + epochs, expires_at=min(steward.expires_at, now))
+    ended_at = min(steward.expires_at, now)
+    return replace(steward, holder="", actor_id="", epoch=steward.epoch + epochs, expires_at=ended_at)
 
 
-def check(
-    instance: Instance, steward: Steward | None, epoch: int, operator: Operator, now: datetime.datetime
-) -> None:
-    """Refuse a report unless it is from the account that holds the stewardship, with its epoch, before its lease ends."""
+def check(instance: Instance, steward: Steward | None, epoch: int, operator: Operator, now: datetime.datetime) -> None:
+    """Refuse a caller that does not hold the stewardship: another account, another epoch, or an expired lease."""
     request_rules.check_operator(instance, operator)
     if steward is None or epoch != steward.epoch:
         now_held = f"its epoch is {steward.epoch}" if steward else "no controller has taken it"

@@ -94,7 +94,7 @@ async def forget(tx: db.Tx, instance_id: str) -> None:
     await tx.run("DELETE FROM stewardships WHERE instance_id = $1", instance_id)
 
 
-def _row(row: Sequence[object]) -> Row:
+def _row(row: db.Row | tuple[object, object, object]) -> Row:
     return Row(str(row[0]), _STEWARD.decode(str(row[1])), bool(row[2]))
 
 

@@ -110,7 +110,7 @@ class SplitTable(Table[Document]):
         shown = copy.copy(self)
         added = " ".join(f"""|| ',"{field}":' || COALESCE(({sql}), 'null')""" for field, sql in fields.items())
         whole = self._document
-        shown._document = f"substr({whole}, 1, length({whole}) - 1) {added} || '}}'"  # noqa: SLF001 - a copy of this class
+        shown._document = f"substr({whole}, 1, length({whole}) - 1) {added} || '}}'"
         return shown
 
     async def save(self, tx: db.Tx, document: Document) -> None:

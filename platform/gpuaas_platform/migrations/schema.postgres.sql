@@ -320,6 +320,8 @@ CREATE TABLE instances (
     status      TEXT NOT NULL,
     document    TEXT NOT NULL,  -- the resource as JSON; the other columns are copies of its fields
     app_slug    TEXT NOT NULL DEFAULT '',
+    revision    BIGINT NOT NULL DEFAULT 0,
+    operator_id TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (instance_id)
 );
 CREATE INDEX instances_by_project ON instances (project_id, instance_id);
@@ -627,6 +629,27 @@ CREATE TABLE ssh_keys (
     PRIMARY KEY (ssh_key_id)
 );
 CREATE UNIQUE INDEX ssh_keys_of_person ON ssh_keys (user_id, fingerprint);
+
+-- An operation that a controller requested for a member by itself. Deleted when it is old. Written by: operations.
+CREATE TABLE steward_requests (
+    operation_id TEXT NOT NULL,
+    member_id    TEXT NOT NULL,
+    kind         TEXT NOT NULL,
+    requested_at BIGINT NOT NULL,  -- microseconds since 1970
+    PRIMARY KEY (operation_id, member_id)
+);
+CREATE INDEX steward_requests_by_age ON steward_requests (requested_at);
+CREATE INDEX steward_requests_by_member ON steward_requests (member_id, kind, requested_at);
+
+-- Which controller looks after an instance between operations, until when, and when it last looked. Written by: instances.
+CREATE TABLE stewardships (
+    instance_id   TEXT NOT NULL,
+    expires_at    BIGINT NOT NULL,  -- microseconds since 1970
+    is_unobserved INTEGER NOT NULL,
+    document      TEXT NOT NULL,  -- the resource as JSON; the other columns are copies of its fields
+    PRIMARY KEY (instance_id)
+);
+CREATE INDEX stewardships_by_end ON stewardships (expires_at) WHERE (is_unobserved = 0);
 
 -- When `/readyz` last wrote to the store. One row. Written by: kit.
 CREATE TABLE store_probe (

@@ -5,7 +5,18 @@ from gpuaas_contract import actions, correlations, instances, operations, runtim
 
 from gpuaas_platform.call import Routes
 from gpuaas_platform.operations import actions as invocations
-from gpuaas_platform.operations import claim, controllers, end, exits, observe, previews, read, report, service, stewards
+from gpuaas_platform.operations import (
+    claim,
+    controllers,
+    end,
+    exits,
+    observe,
+    previews,
+    read,
+    report,
+    service,
+    stewards,
+)
 from gpuaas_platform.operations import correlations as bundles
 
 routes = Routes()

@@ -13,7 +13,7 @@ from gpuaas_contract.paths import InstancePath, ProjectPath
 from gpuaas_contract.protocol import request as request_rules
 from gpuaas_contract.protocol import steward as rules
 from gpuaas_contract.runtime import LEASE_S_MAX, PublishAccess
-from gpuaas_contract.stewardships import RenewStewardships, Stewardship, StewardOperationRequest, Stewardships
+from gpuaas_contract.stewardships import RenewStewardships, StewardOperationRequest, Stewardship, Stewardships
 
 from gpuaas_platform.call import Call, Site, system_origin
 from gpuaas_platform.catalog import service as catalog

@@ -52,6 +52,8 @@ class Side(Protocol):
     def preview_drain(self, member_id: str) -> Awaitable[operations.Preview | None]: ...
     async def leave(self, operation: operations.Operation, way: operations.ExitName) -> operations.Operation: ...
     async def hold(self, member_id: str) -> None: ...
+    async def hold_work(self, member_id: str) -> None: ...
+    async def shown(self) -> instances.Instance: ...
     async def instance(self) -> instances.Instance: ...
     async def member(self, member_id: str) -> instances.Member: ...
     async def artifact(self) -> artifacts.Artifact: ...
@@ -95,6 +97,12 @@ class Real:
 
     async def hold(self, member_id: str) -> None:
         await self._cluster.hold(member_id, "no_removal")
+
+    async def hold_work(self, member_id: str) -> None:
+        await self._cluster.hold(member_id, "no_work")
+
+    async def shown(self) -> instances.Instance:
+        return await self._cluster.instance()
 
     async def instance(self) -> instances.Instance:
         return await self._cluster.instance()
@@ -166,6 +174,12 @@ class Fake:
 
     async def hold(self, member_id: str) -> None:
         self._platform.hold(self._platform.member(member_id))
+
+    async def hold_work(self, member_id: str) -> None:
+        self._platform.hold(self._platform.member(member_id), "no_work")
+
+    async def shown(self) -> instances.Instance:
+        return self._platform.instance(self._instance.instance_id)
 
     async def instance(self) -> instances.Instance:
         return self._platform.records.instances[self._instance.instance_id]

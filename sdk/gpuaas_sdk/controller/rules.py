@@ -3,19 +3,20 @@ changes."""
 
 import datetime
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from gpuaas_contract.errors import ApiError, SecretAlreadyDelivered
-from gpuaas_contract.instances import Member
+from gpuaas_contract.instances import Instance, Member
 from gpuaas_contract.lifecycles import SERVING_MEMBER
 from gpuaas_contract.operations import ExitTaken, FailureClass, Operation, OperationKind, Target
 from gpuaas_contract.protocol import report as protocol
-from gpuaas_contract.runtime import FailOperation, ReportMember
+from gpuaas_contract.runtime import FailOperation, ObservedMember, ReportedCondition, ReportMember
 from msgspec.structs import replace
 
 from gpuaas_sdk.failures import Permanent, Temporary
 
 MESSAGE_CHARS_MAX = 2000
+REASON_CHARS_MAX = 500
 TEMPORARY_PAUSE_S_MAX = 60.0
 _WORST_FIRST: tuple[FailureClass, ...] = ("needs_operator", "lost", "repairable", "drift")
 
@@ -88,6 +89,20 @@ def with_outcome(record: Operation, target: Target, member: Member) -> Target:
     return replace(target, outcome=outcome, error=error)
 
 
+def news(
+    instance: Instance,
+    members: Mapping[str, Member],
+    conditions: Iterable[ReportedCondition],
+    observed: Iterable[ObservedMember],
+) -> tuple[list[ReportedCondition], list[ObservedMember]]:
+    """Return those of the observations that differ from what the platform has stored."""
+    stored = {one.type: (one.status, one.reason, one.message) for one in instance.conditions}
+    return (
+        [one for one in conditions if stored.get(one.type) != (one.status, one.reason, one.message)],
+        [one for one in observed if not _is_stored(members.get(one.member_id), one)],
+    )
+
+
 def refused(what: str, error: ApiError) -> Temporary | Permanent:
     """Turn an error response of the platform into an error that the kit retries or that fails the operation."""
     text = f"{what}: {error.message}"
@@ -110,6 +125,20 @@ def jittered_s(wanted_s: float) -> float:
 def clipped(message: str) -> str:
     """Cut a message to the length that the platform stores."""
     return message if len(message) <= MESSAGE_CHARS_MAX else message[: MESSAGE_CHARS_MAX - 1] + "…"
+
+
+def clipped_reason(reason: str) -> str:
+    """Cut a reason to the length that the platform accepts."""
+    return reason if len(reason) <= REASON_CHARS_MAX else reason[: REASON_CHARS_MAX - 1] + "…"
+
+
+def _is_stored(member: Member | None, observed: ObservedMember) -> bool:
+    if member is None:
+        return False
+    optional = {"adapter_detail": observed.adapter_detail, "observed_version": observed.observed_version}
+    return (member.status, member.status_reason) == (observed.status, observed.status_reason) and all(
+        value is None or getattr(member, name) == value for name, value in optional.items()
+    )
 
 
 def _turned_at(exits: Sequence[ExitTaken]) -> datetime.datetime | None:

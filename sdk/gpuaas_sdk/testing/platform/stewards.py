@@ -10,8 +10,9 @@ from gpuaas_contract.instances import AccessBundle, Condition, Instance, Steward
 from gpuaas_contract.operations import DEADLINES_S, Operation
 from gpuaas_contract.protocol import request
 from gpuaas_contract.protocol import steward as rules
+from gpuaas_contract.protocol.status import OBSERVED
 from gpuaas_contract.runtime import PublishAccess
-from gpuaas_contract.stewardships import RenewStewardships, Stewardship, StewardOperationRequest, Stewardships
+from gpuaas_contract.stewardships import RenewStewardships, StewardOperationRequest, Stewardship, Stewardships
 from msgspec.structs import replace
 
 from gpuaas_sdk.testing.platform import rows
@@ -24,6 +25,8 @@ class Stewards:
 
     def __init__(self, records: Records, account: Account, spec: StewardSpec) -> None:
         self.by_instance: dict[str, Steward] = {}
+        self.renewals = 0
+        """How many renewals were served."""
         self._records = records
         self._account = account
         self._spec = spec
@@ -31,7 +34,7 @@ class Stewards:
 
     def renew(self, body: RenewStewardships) -> Stewardships:
         """Renew the stewardships that the caller holds, and take free ones."""
-        now = self._records.clock()
+        now, self.renewals = self._records.clock(), self.renewals + 1
         taker = rules.Taker(body.holder, self._account.actor_id, now + datetime.timedelta(seconds=body.lease_s))
         held, renewed, taken = {entry.instance_id: entry for entry in body.held}, dict[str, Steward](), 0
         for instance in self._deployed(body.app_slug):
@@ -103,7 +106,7 @@ class Stewards:
         self.by_instance[instance_id] = replace(steward, expires_at=self._records.clock())
 
     def shown(self, instance: Instance) -> Instance:
-        """Return the instance as people read it: with its steward, and with the condition that nobody looks after it."""
+        """Return the instance as people read it: with its steward, and whether nobody looks after it any more."""
         steward, now = self.by_instance.get(instance.instance_id), self._records.clock()
         if steward is not None and rules.is_unobserved(steward, now) and not _is_unobserved(instance):
             condition = rules.observed_condition(instance, steward, now, is_observed=False)
@@ -115,7 +118,9 @@ class Stewards:
         return [
             instance
             for instance in present
-            if instance.app_slug == app_slug and instance.status not in rules.NOT_DEPLOYED
+            if instance.app_slug == app_slug
+            and instance.status not in rules.NOT_DEPLOYED
+            and instance.operator_service_account_id in ("", self._account.actor_id)
         ]
 
     def _store(self, instance: Instance, steward: Steward) -> None:
@@ -136,4 +141,4 @@ class Stewards:
 
 
 def _is_unobserved(instance: Instance) -> bool:
-    return any(condition.type == rules.OBSERVED and condition.status == "false" for condition in instance.conditions)
+    return any(condition.type == OBSERVED and condition.status == "false" for condition in instance.conditions)
