@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
 from gpuaas_sdk.machine import Command, Completed, Machine, MachineTarget, MachineUnreachable, Ran, shell
@@ -19,6 +20,8 @@ class FakeHost:
         self.hostname = hostname
         self.address = hostname
         self.files: dict[str, bytes] = {}
+        self.printed: list[str] = []
+        """What a program that `Machine.lines` runs has printed; tests add lines."""
         self.commands: list[Command] = []
         self.reachable = True
         self._answer = answer
@@ -41,12 +44,18 @@ class FakeHost:
         return Completed(ran.exit_status, ran.stdout.encode(), ran.stderr.encode())
 
     async def stream(self, command: Command) -> AsyncGenerator[str]:
-        """Yield the lines of a file, and each new line that the test or `Machine.put` adds to it."""
-        *_, path, lines = command.argv
-        sent = max(0, len(self._lines(path)) - int(lines))
+        """Yield the lines of a file or of a program, and each new line that the test or `Machine.put` adds."""
+        if command.argv[0] == "python3":
+            self.commands.append(command)
+            read: Callable[[], list[str]] = functools.partial(getattr, self, "printed")
+            sent = 0
+        else:
+            *_, path, lines = command.argv
+            read = functools.partial(self._lines, path)
+            sent = max(0, len(read()) - int(lines))
         while True:
             self._check_reachable()
-            for line in self._lines(path)[sent:]:
+            for line in read()[sent:]:
                 sent += 1
                 yield line
             await asyncio.sleep(RETRY_S)

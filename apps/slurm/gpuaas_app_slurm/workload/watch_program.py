@@ -8,6 +8,7 @@ nothing, and ends with the connection: nothing of it stays on the machine.
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -29,6 +30,7 @@ def main() -> None:
     cluster_name = sys.argv[1]
     seen: dict[str, Any] = {}
     printed, printed_at = "", 0.0
+    threading.Thread(target=end_with_connection, daemon=True).start()
     while True:
         began = time.monotonic()
         line = json.dumps(look(cluster_name, seen), separators=(",", ":"), sort_keys=True)
@@ -37,6 +39,11 @@ def main() -> None:
             sys.stdout.flush()
             printed, printed_at = line, began
         time.sleep(max(0.5, EVERY_S - (time.monotonic() - began)))
+
+
+def end_with_connection() -> None:
+    sys.stdin.read()
+    os._exit(0)
 
 
 def look(cluster_name: str, seen: dict[str, Any]) -> dict[str, Any]:
