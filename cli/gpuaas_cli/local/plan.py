@@ -104,15 +104,15 @@ def allocations_of(wanted: Sequence[str], allocations: Sequence[Allocation]) -> 
 
 
 def deployment(manifest: Manifest, allocation_ids: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """Return topology and inputs to deploy an app on all machines: a field for one allocation gets the first, a field
-    for several gets all. Other required fields get the default or the first example of the form. Roles that need no
-    member get none."""
+    """Return topology and inputs to deploy an app on all machines: a field for one allocation gets the first machine,
+    the first field for several gets all. Other required fields get the default or the first example of the form."""
     topology = PREFERRED_TOPOLOGY if PREFERRED_TOPOLOGY in manifest.topologies else next(iter(manifest.topologies))
     fields: Mapping[str, Any] = manifest.deploy_form.get("properties", {})
     given: dict[str, Any] = {}
-    needed = {role.component_key for role in manifest.roles if role.min > 0}
-    for name in [field for key, field in manifest.topologies[topology].items() if key in needed]:
-        given[name] = list(allocation_ids) if fields[name].get("type") == "array" else allocation_ids[0]
+    placed = list(dict.fromkeys(manifest.topologies[topology].values()))
+    several = [name for name in placed if fields[name].get("type") == "array"]
+    given |= {name: allocation_ids[0] for name in placed if name not in several}
+    given |= {name: list(allocation_ids) for name in several[:1]}
     for name in manifest.deploy_form.get("required", []):
         field = fields.get(name, {})
         offered = [field["default"]] if "default" in field else field.get("examples", [])
