@@ -24,10 +24,7 @@ SYSTEM_USERS = frozenset(
 SLURM_FOLDER = "/etc/slurm"
 OWN_FOLDER = "/etc/slurm/gpuaas"
 """Programs and files of this app on each machine. Slurm runs the programs."""
-HOOK_FOLDERS = ("/etc/slurm/prolog.d", "/etc/slurm/epilog.d", "/etc/slurm/plugstack.conf.d")
-PLUGSTACK_PLACEHOLDER = "/etc/slurm/plugstack.conf.d/00-gpuaas.conf"
 GRES_DEVICES_PATH = "/etc/slurm/gpuaas-gres.conf"
-LOGROTATE_PATH = "/etc/logrotate.d/gpuaas-slurm"
 MARIADB_PATH = "/etc/mysql/mariadb.conf.d/60-gpuaas-slurm.cnf"
 
 
@@ -153,8 +150,9 @@ def _files_of_every_machine() -> tuple[File, ...]:
         File(f"{OWN_FOLDER}/task-prolog", _text("task-prolog"), 0o755),
         File(f"{OWN_FOLDER}/health-check", _text("health-check"), 0o755),
         File(f"{OWN_FOLDER}/plugstack.conf", _text("plugstack-local.conf")),
-        File(PLUGSTACK_PLACEHOLDER, _text("plugstack-empty.conf")),
-        File(LOGROTATE_PATH, _text("logrotate.conf")),
+        File("/etc/slurm/plugstack.conf.d/00-gpuaas.conf", _text("plugstack-empty.conf")),
+        File("/etc/slurm/prolog.d/00-gpuaas", _text("hook"), 0o755),
+        File("/etc/slurm/epilog.d/00-gpuaas", _text("hook"), 0o755),
     )
 
 
@@ -182,7 +180,10 @@ def _slurm_conf_values(cluster: Cluster) -> dict[str, str]:
 
 def _values(cluster: Cluster) -> dict[str, str]:
     values = {name: str(value) for name, value in msgspec.structs.asdict(cluster).items()}
-    return values | {"authentication": _text(f"auth-{cluster.auth}.conf").strip()}
+    authentication = _text(f"auth-{cluster.auth}.conf").strip()
+    # slurmdbd does not start with a key that it does not know.
+    without_jobs = "\n".join(line for line in authentication.splitlines() if not line.startswith("CredType="))
+    return values | {"authentication": authentication, "database_authentication": without_jobs}
 
 
 def _drop_in(unit: str, content: str) -> File:

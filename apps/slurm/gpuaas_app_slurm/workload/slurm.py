@@ -47,7 +47,7 @@ async def install(
     nfs = home.CLIENT_PACKAGES if homes.kind == "nfs" else ()
     server = home.SERVER_PACKAGES if homes.is_exported and on_controller else ()
     await packages.install(machine, receipt, roles, (*nfs, *server))
-    # The daemons of packages are not started while they are installed.
+    # Slurm's packages rotate /var/log/slurm with logrotate. Packages start nothing while they are installed.
     await machine.run("systemctl", "enable", "-q", "--now", "logrotate.timer", check=False)
     if "munge" in receipt.packages:
         # Slurm's Debian packages depend on munge. A cluster that uses it enables it with the key of the cluster.
@@ -121,7 +121,7 @@ async def running_version(machine: Machine) -> str:
 
 async def _put_files(machine: Machine, files: tuple[config.File, ...]) -> None:
     folders = sorted({file.path.rsplit("/", 1)[0] for file in files})
-    await machine.script(MAKE_FOLDERS, "root", *folders, *config.HOOK_FOLDERS)
+    await machine.script(MAKE_FOLDERS, "root", *folders)
     await machine.script(MAKE_FOLDERS, "slurm", "/var/lib/slurm", *receipts.STATE_FOLDERS, "/var/log/slurm")
     await asyncio.gather(*(machine.put(file.path, file.content, mode=file.mode, owner=file.owner) for file in files))
 
