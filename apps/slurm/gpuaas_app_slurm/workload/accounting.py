@@ -48,6 +48,7 @@ while [ $# -gt 0 ]; do
     made=$(mktemp -d "/home/people/.$name-XXXXXX")
     cp -a /etc/skel/. "$made"
     chown -R "$name:$name" "$made"
+    chmod 700 "$made"
     mv -nT -- "$made" "$home" 2>/dev/null || true
     [ ! -d "$made" ] || rm -rf -- "$made"
   fi
