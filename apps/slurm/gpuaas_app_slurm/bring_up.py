@@ -6,9 +6,9 @@ from functools import partial
 from gpuaas_sdk.controller import Member, MembersFailed, Operation, Permanent
 from gpuaas_sdk.machine import Machine, MachineUnreachable
 
-from gpuaas_app_slurm import details, reports, roles
+from gpuaas_app_slurm import details, homes_of_cluster, login, reports, roles
 from gpuaas_app_slurm.settings import Settings
-from gpuaas_app_slurm.workload import accounting, cluster, config, facts, nodes, packages, slurm, state
+from gpuaas_app_slurm.workload import accounting, cluster, config, facts, home, nodes, packages, slurm, state
 
 POLL_S = 0.2
 
@@ -16,33 +16,41 @@ POLL_S = 0.2
 async def deploy(op: Operation, settings: Settings) -> None:
     inputs = config.parse_inputs(op.instance.inputs)
     config.check_users(inputs.users)
-    controller, workers = roles.controller_of(op.members), roles.workers_of(op.members)
+    config.check_times(inputs)
+    roles.refuse_shared_logins(op.members)
+    controller, others = roles.controller_of(op.members), roles.nodes_of(op.members)
     reached, unreachable = await reports.survivors(
-        op, (controller, *workers), lambda member: _reach(op, member, settings)
+        op, (controller, *others), lambda member: _reach(op, member, settings)
     )
     _require_controller(controller, unreachable)
+    homes = await homes_of_cluster.chosen(op, controller, reached, inputs)
     installed, broken = await reports.survivors(
-        op, reached, lambda member: _prepare(op, member, reached, inputs, settings)
+        op, reached, lambda member: _prepare(op, member, reached, inputs, settings, homes)
     )
     _require_controller(controller, broken)
     joined, not_joined = await reports.survivors(
-        op, roles.workers_of(installed), lambda member: _join(op, member, controller, settings)
+        op, roles.nodes_of(installed), lambda member: _join(op, member, controller, inputs, settings)
     )
-    await _run_first_job(op, controller, joined, inputs, settings)
+    await _run_first_job(op, controller, roles.workers_of(joined), inputs, settings)
+    await login.report_ready(op, roles.logins_of(joined), inputs)
     await _report_controller_ready(op, controller, inputs)
     await reports.publish_access(op)
-    reports.raise_any(unreachable + broken + not_joined, 1 + len(workers))
+    reports.raise_any(unreachable + broken + not_joined, 1 + len(others))
 
 
 async def add(op: Operation, settings: Settings) -> None:
     inputs = config.parse_inputs(op.instance.inputs)
     controller = roles.controller_of(op.members)
     await _require_answer(op, controller)
+    homes = await homes_of_cluster.checked(op, controller, op.targets, inputs)
     installed, broken = await reports.survivors(
-        op, op.targets, lambda member: _install(op, member, (), inputs, settings)
+        op, op.targets, lambda member: _install(op, member, (), inputs, settings, homes)
     )
-    joined, not_joined = await reports.survivors(op, installed, lambda member: _join(op, member, controller, settings))
-    await _run_first_job(op, controller, joined, inputs, settings)
+    joined, not_joined = await reports.survivors(
+        op, installed, lambda member: _join(op, member, controller, inputs, settings)
+    )
+    await _run_first_job(op, controller, roles.workers_of(joined), inputs, settings)
+    await login.report_ready(op, roles.logins_of(joined), inputs)
     await reports.publish_access(op)
     reports.raise_any(broken + not_joined, len(op.targets))
 
@@ -56,23 +64,33 @@ async def _reach(op: Operation, member: Member, settings: Settings) -> None:
 
 
 async def _prepare(
-    op: Operation, member: Member, reached: tuple[Member, ...], inputs: config.Inputs, settings: Settings
+    op: Operation,
+    member: Member,
+    reached: tuple[Member, ...],
+    inputs: config.Inputs,
+    settings: Settings,
+    homes: home.Home,
 ) -> None:
     """Install Slurm on the machine. Start the controller as soon as its machine is ready, before all workers are."""
-    await _install(op, member, reached, inputs, settings)
+    await _install(op, member, reached, inputs, settings, homes)
     if member.component_key == roles.CONTROLLER:
         await op.step("start the controller", _start_controller, op, member, reached, inputs, settings, member=member)
 
 
 async def _install(
-    op: Operation, member: Member, all_members: tuple[Member, ...], inputs: config.Inputs, settings: Settings
+    op: Operation,
+    member: Member,
+    all_members: tuple[Member, ...],
+    inputs: config.Inputs,
+    settings: Settings,
+    homes: home.Home,
 ) -> None:
     roles_here = roles.roles_on(all_members, member.allocation_id) or (member.component_key,)
     if len(roles_here) > 1 and member.component_key != roles.CONTROLLER:
         return  # If both roles share a machine, the step of the controller installs for both.
 
     async def install(machine: Machine) -> None:
-        await slurm.install(machine, op.instance.instance_id, roles_here, inputs.user_ids(), op.say)
+        await slurm.install(machine, op.instance.instance_id, roles_here, inputs.user_ids(), op.say, homes)
 
     async def step() -> None:
         await reports.with_machine(op, member, "install packages", settings, install)
@@ -97,10 +115,12 @@ async def _start_controller(
     await reports.with_machine(op, member, "start the controller", settings, start)
 
 
-async def _join(op: Operation, member: Member, controller: Member, settings: Settings) -> None:
+async def _join(op: Operation, member: Member, controller: Member, inputs: config.Inputs, settings: Settings) -> None:
     async def join(machine: Machine) -> None:
         head = await op.machine(controller)
-        await slurm.join(machine, head, await slurm.used_cgroup(head), settings, op.say)
+        homes = await home.in_use(head, inputs.home, head.address)
+        cgroup, role = await slurm.used_cgroup(head), member.component_key
+        await slurm.join(machine, head, cgroup, settings, op.say, inputs.auth, homes, role)
 
     async def step() -> None:
         await reports.with_machine(op, member, "join the cluster", settings, join)

@@ -24,6 +24,8 @@ def build(settings: Settings = DEFAULT_SETTINGS) -> App:
     app.operation("drain", role=roles.WORKER)(lambda op: take_down.drain(op, settings))
     app.operation("resume", role=roles.WORKER)(lambda op: take_down.resume(op, settings))
     app.operation("remove", role=roles.WORKER)(lambda op: take_down.remove(op, settings))
+    app.operation("add", role=roles.LOGIN)(lambda op: bring_up.add(op, settings))
+    app.operation("remove", role=roles.LOGIN)(lambda op: take_down.remove(op, settings))
     app.operation("decommission")(lambda op: take_down.decommission(op, settings))
     return app
 

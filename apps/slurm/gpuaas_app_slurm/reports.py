@@ -11,7 +11,7 @@ from gpuaas_sdk.machine import Machine, MachineUnreachable
 
 from gpuaas_app_slurm import access, details, roles
 from gpuaas_app_slurm.settings import Settings
-from gpuaas_app_slurm.workload import config, nodes, packages
+from gpuaas_app_slurm.workload import config, home, nodes, packages, warnings
 
 Work = Callable[[Machine], Awaitable[None]]
 Failures = tuple[tuple[Member, Permanent], ...]
@@ -96,7 +96,7 @@ async def ready_worker(op: Operation, member: Member, controller: Machine) -> No
     machine = await op.machine(member)
     node = await nodes.read(controller, machine.hostname)
     package = await packages.installed_version(machine, "slurmd")
-    detail = details.worker_detail(machine.hostname, node, package)
+    detail = details.worker_detail(machine.hostname, node, package) | await warnings.of(machine)
     reason = details.version_warning(detail)
     await op.report(member, status="ready", reason=reason, detail=detail, version=detail.get("daemon_version"))
 
@@ -106,9 +106,16 @@ async def publish_access(op: Operation) -> None:
     controller = roles.controller_of(op.members)
     machine = await op.machine(controller)
     ready = [member for member in roles.workers_of(op.members) if member.status == "ready"]
+    logins = [member for member in roles.logins_of(op.members) if member.status == "ready"]
     inputs = config.parse_inputs(op.instance.inputs)
-    login = (controller.allocation_id, machine.hostname, machine.address)
-    await op.publish_access(access.bundle(inputs, op.instance.name, *login, len(ready)))
+    homes = await home.in_use(machine, inputs.home, machine.address)
+    entry = logins[0] if logins else controller
+    place = (
+        access.Login(entry.allocation_id, entry.node_name, entry.address)
+        if logins
+        else access.Login(controller.allocation_id, machine.hostname, machine.address)
+    )
+    await op.publish_access(access.bundle(inputs, op.instance.name, place, machine.address, len(ready), homes))
 
 
 def raise_any(failures: Failures, count: int) -> None:

@@ -31,11 +31,11 @@ async def remove(op: Operation, settings: Settings) -> None:
 
 
 async def decommission(op: Operation, settings: Settings) -> None:
-    workers = roles.workers_of(op.members)
+    nodes_left = roles.nodes_of(op.members)
     controllers = tuple(member for member in op.members if member.component_key == roles.CONTROLLER)
     for controller in controllers:
         await op.step("check for jobs", _check_for_jobs, op, controller, settings)
-    await op.each(workers, lambda member: _decommission(op, member, settings))
+    await op.each(nodes_left, lambda member: _decommission(op, member, settings))
     await op.each(controllers, lambda member: _decommission(op, member, settings))
 
 
@@ -113,7 +113,7 @@ async def _remove(op: Operation, member: Member, head: Machine, settings: Settin
         await op.step(
             "delete the Slurm node, although its machine does not respond", _delete_lost, head, name, member=member
         )
-        left = undo.left_behind(op.instance.instance_id, [roles.WORKER])
+        left = undo.left_behind(op.instance.instance_id, [member.component_key])
         await op.report(member, status="removed", detail={"node_name": name, "left_behind": left})
     else:
         error = "if the machine will not come back, remove the member with force"

@@ -155,6 +155,7 @@ class LocalApp:
         user = f" as {command.user}" if command.user else ""
         lines = [f"│ {line}" for line in shown.splitlines()]
         terminal.out("\n".join([f"┌ {node}{user}: {output.flat(command.line)}", *lines, "└"]))
+        report.note(plan.TOOLCHAIN_NOTE)
         report.note(f"Your cloud is up ({report.took(self.request.asked_s)}). Next:")
         members = await kinds.members(self.session, name)
         report.commands(*plan.next_commands(self.request, self.manifest, members, allocations))

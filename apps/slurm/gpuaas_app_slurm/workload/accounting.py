@@ -38,9 +38,22 @@ USERS = r"""
 while [ $# -gt 0 ]; do
   name=$1 id=$2; shift 2
   getent group "$name" >/dev/null || groupadd -g "$id" "$name"
-  getent passwd "$name" >/dev/null || useradd -m -u "$id" -g "$name" -s /bin/bash "$name"
+  getent passwd "$name" >/dev/null || useradd -M -d "/home/people/$name" -u "$id" -g "$name" -s /bin/bash "$name"
   [ "$(id -u "$name")" = "$id" ] || {
     echo "user $name exists with uid $(id -u "$name"), but needs uid $id on every machine" >&2; exit 1; }
+  home=/home/people/$name
+  [ "$(getent passwd "$name" | cut -d: -f6)" = "$home" ] || continue
+  # The folder gets its name when it is complete: another machine may make the same one on the shared disk now.
+  if [ ! -d "$home" ]; then
+    made=$(mktemp -d "/home/people/.$name-XXXXXX")
+    cp -a /etc/skel/. "$made"
+    chown -R "$name:$name" "$made"
+    chmod 700 "$made"
+    mv -nT -- "$made" "$home" 2>/dev/null || true
+    [ ! -d "$made" ] || rm -rf -- "$made"
+  fi
+  [ "$(stat -c %u "$home")" = "$id" ] || {
+    echo "$home belongs to uid $(stat -c %u "$home"), but $name has uid $id in this cluster" >&2; exit 1; }
 done
 """
 

@@ -17,9 +17,12 @@ CONTROLLER = (
     "mariadb-server",
     "mariadb-client",
     "libpmix2t64",
+    "logrotate",
 )
-WORKER = ("slurmd", "slurm-client", "libpmix2t64")
-BY_ROLE = {"controller": CONTROLLER, "worker": WORKER}
+WORKER = ("slurmd", "slurm-client", "libpmix2t64", "logrotate")
+LOGIN = WORKER
+"""Debian 13 has no package of sackd, so slurmd gives a login machine its configuration and its socket."""
+BY_ROLE = {"controller": CONTROLLER, "worker": WORKER, "login": LOGIN}
 
 VERSION_MIN = (23, 11)
 """The first version of Slurm that can authenticate with its own key (auth/slurm)."""
@@ -80,9 +83,11 @@ class Simulation(msgspec.Struct, frozen=True):
     versions: dict[str, str]
 
 
-async def install(machine: Machine, receipt: receipts.Receipt, roles: tuple[str, ...]) -> None:
-    """Install the packages of the roles with one run of apt-get; do nothing if all are installed."""
-    wanted = wanted_for(roles)
+async def install(
+    machine: Machine, receipt: receipts.Receipt, roles: tuple[str, ...], more: tuple[str, ...] = ()
+) -> None:
+    """Install the packages of the roles, and more, with one run of apt-get; do nothing if all are installed."""
+    wanted = (*wanted_for(roles), *more)
     missing = (await machine.script(MISSING, *wanted)).stdout.split()
     if not missing:
         return

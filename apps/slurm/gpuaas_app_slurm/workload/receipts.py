@@ -9,7 +9,7 @@ from gpuaas_sdk.machine import Machine
 FOLDER = "/var/lib/gpuaas-app/slurm"
 
 UNITS = ("slurmd", "slurmctld", "slurmdbd", "mariadb", "munge")
-UNITS_TOUCHED = (*(f"{unit}.service" for unit in UNITS), "network-online.target")
+UNITS_TOUCHED = (*(f"{unit}.service" for unit in UNITS), "network-online.target", "logrotate.timer")
 PACKAGE_USERS = ("slurm", "munge", "mysql")
 
 CONFIGURATION = (
@@ -46,6 +46,15 @@ PATHS = (
     *CONFIGURATION,
     *OVERWRITTEN,
     "/etc/slurm/gpuaas-gres.conf",
+    "/etc/slurm/gpuaas",
+    "/etc/slurm/prolog.d",
+    "/etc/slurm/prolog.d/00-gpuaas",
+    "/etc/slurm/epilog.d",
+    "/etc/slurm/epilog.d/00-gpuaas",
+    "/etc/slurm/plugstack.conf.d",
+    "/etc/slurm/plugstack.conf.d/00-gpuaas.conf",
+    "/etc/exports.d",
+    "/etc/exports.d/gpuaas-slurm.exports",
     *(f"/etc/systemd/system/{unit}.service.d" for unit in UNITS),
     *(f"/etc/systemd/system/{unit}.service.d/gpuaas.conf" for unit in UNITS),
     REPORTER_FOLDER,

@@ -5,7 +5,7 @@ import base64
 
 from gpuaas_sdk.machine import Machine
 
-from gpuaas_app_slurm.workload import accounting, nodes, packages, receipts, undo
+from gpuaas_app_slurm.workload import accounting, home, keys, nodes, packages, receipts, undo
 
 # When the unit of slurmd stops, job steps continue to run on purpose, so they are ended here by their name.
 STOP = r"""
@@ -23,6 +23,12 @@ for path in "$@"; do rm -rf --one-file-system -- "$path"; done
 EMPTY_FOLDERS = r"""
 for folder in "$@"; do [ ! -d "$folder" ] || find "$folder" -xdev -mindepth 1 -delete; done
 """
+# A process in a home keeps the mount of homes busy.
+END_PROCESSES = r"""
+for name in "$@"; do
+  if getent passwd "$name" >/dev/null; then while pkill -KILL -u "$name"; do sleep 0.1; done; fi
+done
+"""
 # userdel refuses a user who has running processes, so end them first.
 REMOVE_USERS = r"""
 for name in "$@"; do
@@ -30,6 +36,7 @@ for name in "$@"; do
   home=$(getent passwd "$name" | cut -d: -f6)
   while pkill -KILL -u "$name"; do sleep 0.1; done
   userdel "$name" >/dev/null
+  case $home in /home/people/?*) if mountpoint -q /home/people; then home=; fi ;; esac
   case $home in /home/?*) rm -rf --one-file-system -- "$home" ;; esac
   rm -f -- "/var/mail/$name"
 done
@@ -79,8 +86,14 @@ async def _remove(machine: Machine, plan: undo.Undo, progress: nodes.Progress) -
     if plan.packages:
         await progress(f"removing {len(plan.packages)} packages from {machine.hostname}")
     kept = await packages.purge(machine, plan.packages)
+    if plan.last:
+        await machine.script(END_PROCESSES, *plan.users)
+        await home.unmount(machine)
     await machine.script(REMOVE_USERS, *plan.users)
     await machine.script(REMOVE_GROUPS, *plan.groups)
+    if plan.last:
+        await keys.restore(machine)
+        await machine.script(home.LEAVE_PEOPLE, home.PEOPLE)
     await machine.script(REMOVE_PATHS, *plan.paths)
     await machine.script(EMPTY_FOLDERS, *plan.empty_folders)
     for path, content in plan.restore_contents.items():
