@@ -61,13 +61,13 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 def to_look_at(members: Iterable[Member], seen: Observed) -> tuple[Member, ...]:
-    """Return the workers whose machines must be asked directly, a bounded number of them."""
+    """Return the members whose machines must be asked directly, a bounded number of them."""
     if seen.nodes is None:
         return ()
     unwell = [
         member
         for member in members
-        if member.component_key == roles.WORKER and is_judged(member) and _seems_unwell(member, seen)
+        if member.component_key != roles.CONTROLLER and is_judged(member) and _seems_unwell(member, seen)
     ]
     return tuple(unwell[:CLOSER_LOOKS_MAX])
 
@@ -103,7 +103,7 @@ def conditions(seen: Observed) -> tuple[Condition, ...]:
 
 def is_judged(member: Member) -> bool:
     """A member that failed before it ever was a node of the cluster is left to its operation."""
-    if member.status == "failed" and member.component_key == roles.WORKER:
+    if member.status == "failed" and member.component_key != roles.CONTROLLER:
         return bool(member.adapter_detail.get("node_name"))
     return member.status in JUDGED
 
@@ -120,7 +120,7 @@ def _verdict(instance: str, member: Member, seen: Observed, closer: Mapping[str,
         return _judged(
             member, "ready", findings, member.adapter_detail | _controller_detail(seen), seen.version or None
         )
-    if member.component_key != roles.WORKER or seen.nodes is None:
+    if seen.nodes is None:
         return None
     node, looked = seen.nodes.get(_node_name(member)), closer.get(member.member_id)
     if (node is None or node.seems_unwell) and looked is None:

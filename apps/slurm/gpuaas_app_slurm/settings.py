@@ -27,3 +27,9 @@ class Settings:
     """How long a drain waits until the node's jobs have ended."""
     drain_poll_s: float = 2.0
     """How often a drain reads the node's jobs."""
+    watch_silent_s: float = 12.0
+    """How long the watch of a cluster may print nothing before the machine of slurmctld counts as silent."""
+    closer_look_s: float = 4.0
+    """How long a machine that seems unwell may take to answer when it is asked directly."""
+    health_every_s: float = 5.0
+    """How often a cluster is looked at. A change that the watch prints wakes a look at once."""

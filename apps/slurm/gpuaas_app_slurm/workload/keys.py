@@ -56,15 +56,16 @@ async def read(controller: Machine, auth: Auth) -> bytes:
     return key
 
 
-async def put(worker: Machine, controller: Machine, auth: Auth) -> None:
-    """Copy the key of the cluster to a machine, unless it is the controller machine."""
+async def put(worker: Machine, controller: Machine, auth: Auth) -> bool:
+    """Copy the key of the cluster to a machine, unless it is the controller machine. Return whether it changed."""
     if worker is controller or worker.address == controller.address:
-        return
+        return False
     key = await read(controller, auth)
     if auth == "munge":
         await worker.script(KEEP_MUNGE_KEY, MUNGE_KEY, MUNGE_KEY_BEFORE)
-    await worker.put(PATHS[auth], key, mode=0o400, owner=f"{auth}:{auth}")
+    changed = await worker.put(PATHS[auth], key, mode=0o400, owner=f"{auth}:{auth}")
     await _start_munge(worker, auth)
+    return changed
 
 
 async def restore(machine: Machine) -> None:

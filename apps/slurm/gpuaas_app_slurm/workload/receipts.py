@@ -37,6 +37,10 @@ WRITTEN = (
     "/etc/slurm/gpuaas-gres.conf",
     *(f"/etc/systemd/system/{unit}.service.d/gpuaas.conf" for unit in UNITS),
     "/etc/mysql/mariadb.conf.d/60-gpuaas-slurm.cnf",
+    *(f"/etc/slurm/gpuaas/{name}" for name in ("task-prolog", "health-check", "plugstack.conf")),
+    "/etc/slurm/plugstack.conf.d/00-gpuaas.conf",
+    "/etc/slurm/prolog.d/00-gpuaas",
+    "/etc/slurm/epilog.d/00-gpuaas",
 )
 """Files whose content the app decides. Each machine has those of its roles."""
 

@@ -6,27 +6,28 @@ from gpuaas_sdk.failures import Permanent
 from gpuaas_sdk.machine import Machine
 
 from gpuaas_app_slurm.settings import Settings
-from gpuaas_app_slurm.workload import accounting, config, nodes, reporter, slurm, state
+from gpuaas_app_slurm.workload import accounting, keys, nodes, reporter, slurm, state
 
 POLL_S = 0.5
 # Accounting first: slurmctld registers with slurmdbd when it starts.
 CONTROLLER_UNITS = ("mariadb", "slurmdbd", "slurmctld")
 
 
-async def worker(machine: Machine, controller: Machine, settings: Settings, progress: nodes.Progress) -> None:
-    """Restore the files, the key and slurmd of a worker; wait until Slurm can start jobs there, or it is drained."""
+async def node(
+    machine: Machine, controller: Machine, auth: keys.Auth, settings: Settings, progress: nodes.Progress
+) -> None:
+    """Restore the files, the key and slurmd of a machine; wait until Slurm can start jobs there, or it is drained."""
     changed = await reporter.restore(machine)
     if changed:
         await progress(f"restored the files of {machine.hostname} that had changed")
-    key = await slurm.read_key(controller)
-    new_key = await machine.put(config.KEY_PATH, key, mode=0o600, owner="slurm:slurm")
+    new_key = await keys.put(machine, controller, auth)
     if new_key:
         await progress(f"gave {machine.hostname} the key of the cluster")
-    node = await nodes.read(controller, machine.hostname)
-    if changed or new_key or not await _is_active(machine, "slurmd") or not _is_registered(node):
+    registered = _is_registered(await nodes.read(controller, machine.hostname))
+    if changed or new_key or not registered or not await _is_active(machine, "slurmd"):
         await _restart(machine, "slurmd", progress)
     await _until_usable(machine, controller, settings, progress)
-    await reporter.start(machine, await reporter.roles_of(machine))
+    await reporter.remember(machine)
 
 
 async def controller(machine: Machine, cluster_name: str, settings: Settings, progress: nodes.Progress) -> None:
@@ -42,7 +43,7 @@ async def controller(machine: Machine, cluster_name: str, settings: Settings, pr
                 lambda: accounting.ready(machine, cluster_name), settings.accounting_start_s, machine, progress
             )
     await _until(lambda: slurm.controller_answers(machine), settings.controller_start_s, machine, progress)
-    await reporter.start(machine, await reporter.roles_of(machine))
+    await reporter.remember(machine)
 
 
 async def _restart(machine: Machine, unit: str, progress: nodes.Progress) -> None:

@@ -8,7 +8,6 @@ from importlib import resources
 
 from gpuaas_sdk.machine import Machine
 
-from gpuaas_app_slurm import roles
 from gpuaas_app_slurm.workload import receipts, undo
 
 UNIT = "gpuaas-slurm-health"
@@ -55,24 +54,20 @@ echo changed
 
 async def start(machine: Machine, roles_here: Sequence[str]) -> None:
     """Remember the files that the app wrote, and report on the machine from now on."""
-    units = [unit for role in roles_here for unit in undo.UNITS_OF[role]]
-    node_name = machine.hostname if roles.WORKER in roles_here else ""
-    arguments = " ".join([f"'{node_name}'", *units])
-    changed = [
-        await machine.put(PROGRAM_PATH, _program()),
-        await machine.put(UNIT_PATH, _UNIT_TEXT.format(program=PROGRAM_PATH, arguments=arguments)),
-    ]
+    units = sorted({unit for role in roles_here for unit in undo.UNITS_OF[role]})
+    node_name = machine.hostname if "slurmd" in units else ""
+    await machine.run("install", "-d", "-m", "0755", receipts.REPORTER_FOLDER)
+    await machine.put(PROGRAM_PATH, _program())
+    await machine.put(UNIT_PATH, _UNIT_TEXT.format(program=PROGRAM_PATH, arguments=f"'{node_name}' {' '.join(units)}"))
+    await machine.run("systemctl", "daemon-reload")
+    await remember(machine)
+
+
+async def remember(machine: Machine) -> None:
+    """Remember the files as they are now, and restart the reporter, which compares them from now on."""
     await machine.script(SAVE, receipts.FILES_LIST, SAVED, *receipts.WRITTEN, PROGRAM_PATH, UNIT_PATH)
-    if any(changed):
-        await machine.run("systemctl", "daemon-reload")
     await machine.run("systemctl", "enable", "-q", UNIT)
-    await machine.run("systemctl", "restart" if any(changed) else "start", UNIT)
-
-
-async def roles_of(machine: Machine) -> tuple[str, ...]:
-    """Return the roles that the machine has, from what is installed as a service of this app."""
-    unit = (await machine.get(UNIT_PATH) or b"").decode().split()
-    return tuple(role for role, units in undo.UNITS_OF.items() if set(units) <= set(unit))
+    await machine.run("systemctl", "restart", UNIT)
 
 
 async def restore(machine: Machine) -> bool:
