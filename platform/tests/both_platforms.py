@@ -1,4 +1,4 @@
-"""A running instance on two platforms: the SDK's platform in memory, and the real one. Conformance tests run on both."""
+"""A running instance on two platforms: the SDK's platform in memory, and the real one. For tests that run on both."""
 
 from collections.abc import AsyncIterator, Awaitable
 from typing import Any, Protocol
