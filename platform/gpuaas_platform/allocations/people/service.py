@@ -144,7 +144,7 @@ async def _install(tx: db.Tx, site: Site, origin: Origin, allocation: Allocation
     present: AccountSet = await store.accounts(tx, allocation_id) or rules.new_set(allocation_id)
     if not installation.must_install(present, rules.digest(wanted), origin.now):
         return
-    params = {"allocation_id": allocation_id, "people": wanted}
+    params = {"allocation_id": allocation_id, "user": allocation.username_on_node, "people": wanted}
     task_id = await tasks.queue(tx, site, origin, allocation.node_id, TASK, allocation_id, params)
     user_ids = [str(account["user_id"]) for account in wanted]
     await store.save_accounts(tx, installation.asked(present, rules.digest(wanted), user_ids, task_id))
