@@ -6,6 +6,7 @@ import msgspec
 
 from gpuaas_contract.lifecycles import AppVersionState
 from gpuaas_contract.paths import ADMIN, APP_VERSION, ENTITLEMENT, PROJECT, PROJECT_APP
+from gpuaas_contract.posix import Login
 from gpuaas_contract.wire import Label, Name, Request, Timestamp, Wire
 
 Slug = Annotated[
@@ -184,6 +185,8 @@ class Manifest(Request):
     """Types of the health conditions that the app's controller reports."""
     versions_reported: list[str] = []
     """Software whose versions the app reports."""
+    system_users: Annotated[list[Login], msgspec.Meta(max_length=50)] = []
+    """Unix users that the app's software needs on machines. No person gets one of these login names."""
 
 
 class AppVersion(Wire):
