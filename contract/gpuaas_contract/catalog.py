@@ -131,8 +131,6 @@ class StewardSpec(Request):
     requests: Annotated[list[StewardVerb], msgspec.Meta(max_length=4)] = msgspec.field(
         default_factory=lambda: ["repair"]
     )
-        default_factory=lambda: ["repair"]
-    )
     """Kinds of operations that the controller may request. The role of the member must list the kind too."""
     requests_per_hour: Annotated[int, msgspec.Meta(ge=0, le=60)] = 3
     """How many operations of one kind the controller may request for one member in an hour."""
