@@ -17,6 +17,11 @@ GrantState = Literal["active", "ended"]
 """An ended grant opens no session and keeps none open."""
 
 
+AccessAs = Literal["person", "root"]
+AccessKind = Literal["root", "observer", "person"]
+"""`root`: the allocation's user, with sudo. `person`: the person's own user, without."""
+
+
 class RequestMachineAccess(Request):
     """Asks for a certificate to log in to an allocation's machine."""
 
@@ -28,6 +33,9 @@ class RequestMachineAccess(Request):
     """Epoch of the operation's lease, for app controllers."""
     ttl_s: CertificateSeconds = CERTIFICATE_S_MAX
     """How long the certificate opens new sessions. The platform's own limit can be shorter: see `expires_at`."""
+    as_: AccessAs | None = msgspec.field(default=None, name="as")
+    """`person`: log in as oneself, without sudo. `root`: as the allocation's user, with sudo; people need
+    `access.machine.root`. None: `person` for people; an operation always gets `root`."""
 
 
 class MachineAccess(Wire):
@@ -39,7 +47,7 @@ class MachineAccess(Wire):
     serial: Serial
     """Serial number of the SSH certificate; sshd on the machine logs it at each login."""
     principal: str
-    """The principal in the certificate: the allocation's id."""
+    """The principal in the certificate: the allocation's id; for a person, followed by `/` and the person's id."""
     host: str
     port: int
     user: str
@@ -86,6 +94,8 @@ class MachineGrant(Wire):
     session_id: str = ""
     """The session in which it was granted. The grant ends when this session, or the key it was made with, is revoked.
     Empty in grants of earlier releases."""
+    access: AccessKind = "root"
+    """As whom it lets the actor log in. Grants of earlier releases are all `root`."""
 
 
 class GrantQuery(PageQuery):
@@ -106,14 +116,14 @@ MACHINE_ACCESS = ALLOCATION.row(
     "access.machine.grant",
     "Get an SSH certificate for an allocation's machine",
     "The certificate works for one machine and one source address, for at most ten minutes. Service "
-    "accounts need an operation they hold; people need none. With `dry_run=true` the answer has no "
-    "certificate.",
+    "accounts need an operation they hold; people need none, and log in as themselves. With `dry_run=true` the "
+    "answer has no certificate.",
 ).post(
     RequestMachineAccess,
     MachineAccess,
     "access.machine.connect",
     status=201,
-    errors=(errors.LeaseLost, errors.NotEntitled, errors.Sealed),
+    errors=(errors.LeaseLost, errors.NotEntitled, errors.Sealed, errors.AccountPending, errors.AgentTooOld),
 )
 GRANT_LIST = PROJECT.row(
     "/machine-grants", "access.machine.list", "List who may log in to the project's machines, ended access included"

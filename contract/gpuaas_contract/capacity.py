@@ -11,6 +11,7 @@ from gpuaas_contract.paths import ADMIN, ALLOCATION, NODE, PROJECT
 from gpuaas_contract.wire import (
     Id,
     Label,
+    LongText,
     NoBody,
     OptionalLabel,
     PageQuery,
@@ -36,6 +37,16 @@ class Gpu(Wire):
     """Device file of the GPU on the node, such as /dev/nvidia0."""
 
 
+class SharedMount(Wire):
+    """A file system on a node that other machines have too, as the kernel reports or operators declare."""
+
+    path: LongText
+    source: LongText
+    """The server and folder that is mounted, such as `10.0.0.5:/export/home`."""
+    fstype: ShortText
+    """Kind of the file system, such as `nfs4` or `lustre`."""
+
+
 class Facts(Wire):
     """Hardware and system facts that a node reports."""
 
@@ -52,6 +63,8 @@ class Facts(Wire):
     addresses: Annotated[list[Id], msgspec.Meta(max_length=256, description="At most 256 addresses.")] = []
     """Addresses that can be reached from other hosts."""
     ssh_port: int = 22
+    shared_mounts: Annotated[list[SharedMount], msgspec.Meta(max_length=256, description="At most 256 mounts.")] = []
+    """Network and cluster file systems, and those that operators declare as shared. Empty for agents before 0.3."""
 
 
 class SanitiseAttempt(Wire):

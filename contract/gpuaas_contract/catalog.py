@@ -6,6 +6,7 @@ import msgspec
 
 from gpuaas_contract.lifecycles import AppVersionState
 from gpuaas_contract.paths import ADMIN, APP_VERSION, ENTITLEMENT, PROJECT, PROJECT_APP
+from gpuaas_contract.posix import Login
 from gpuaas_contract.wire import Label, Name, Request, Timestamp, Wire
 
 Slug = Annotated[
@@ -127,7 +128,9 @@ class ControllerSpec(Request):
 class StewardSpec(Request):
     """What the app's controller may request for its instances by itself, between operations."""
 
-    requests: list[StewardVerb] = msgspec.field(default_factory=lambda: ["repair"])
+    requests: Annotated[list[StewardVerb], msgspec.Meta(max_length=4)] = msgspec.field(
+        default_factory=lambda: ["repair"]
+    )
     """Kinds of operations that the controller may request. The role of the member must list the kind too."""
     requests_per_hour: Annotated[int, msgspec.Meta(ge=0, le=60)] = 3
     """How many operations of one kind the controller may request for one member in an hour."""
@@ -180,6 +183,8 @@ class Manifest(Request):
     """Types of the health conditions that the app's controller reports."""
     versions_reported: list[str] = []
     """Software whose versions the app reports."""
+    system_users: Annotated[list[Login], msgspec.Meta(max_length=50)] = []
+    """Unix users that the app's software needs on machines. No person gets one of these login names."""
 
 
 class AppVersion(Wire):

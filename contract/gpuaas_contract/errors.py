@@ -486,6 +486,18 @@ class RateLimited(ApiError):
     default_fix = "Wait for the number of seconds in Retry-After. A long poll counts as one request."
 
 
+class AccountPending(Conflict):
+    """The agent on the machine has not made the person's account yet. `details` has `allocation_id` and `reason`."""
+
+    code, title, retryable = "account_pending", "The person's account is not on the machine yet", True
+    default_fix = "Repeat the request in some seconds."
+
+
+class AgentTooOld(Conflict):
+    code, title, retryable = "agent_too_old", "The agent on the machine cannot do this; it needs an upgrade", False
+    default_fix = "An operator upgrades the agent: gpuaas agent upgrade NODE --to VERSION --reason REASON"
+
+
 class Sealed(ApiError):
     code, status, title, retryable = "sealed", 503, "Secrets cannot be read until the platform is unsealed", True
     default_fix = "An operator of the platform enters the passphrase: gpuaas-platform unseal"

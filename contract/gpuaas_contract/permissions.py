@@ -31,6 +31,8 @@ KEYS: dict[str, str] = {
     "identity.service_account_key.read": "see which keys a service account has, never their secrets",
     "identity.service_account_key.rotate": "replace a service account's key",
     "identity.service_account_key.revoke": "revoke a service account's key and its tokens",
+    "identity.posix.read": "see the login names, numbers and public keys of a project's people",
+    "identity.posix.set": "set the login name and number of a person who has none yet",
     "policy.overlay.read": "see policy overlays and explain decisions",
     "policy.overlay.change_global": "change the platform's policy, which restricts every organisation",
     "policy.overlay.change_org": "change an organisation's policy, which restricts its projects",
@@ -64,7 +66,8 @@ KEYS: dict[str, str] = {
     "capacity.allocation.release": "release an allocation",
     "capacity.allocation.release_used": "release an allocation that an app instance uses",
     "capacity.allocation.force_release": "give up an allocation whose node cannot be cleaned",
-    "access.machine.connect": "log in to an allocation's machine",
+    "access.machine.connect": "log in to an allocation's machine, as oneself",
+    "access.machine.root": "log in to an allocation's machine as its user with sudo",
     "access.machine.read": "see who may log in to the project's machines",
     "access.machine.set_people": "set whose SSH keys are installed on an allocation's machine",
     "access.machine.revoke": "end access to a machine, live sessions included",
@@ -171,12 +174,13 @@ _PROJECT_ADMIN = (
     | _LASTING
     | _AGAINST_SAFETY
     | {"apps.instance.set_operator", "access.machine.revoke", "access.credential.revoke"}
-    | {"capacity.allocation.place", "access.machine.set_people"}
+    | {"capacity.allocation.place", "access.machine.root", "access.machine.set_people"}
     | {"identity.service_account.change", "identity.service_account.delete", "identity.service_account_key.revoke"}
 )
 _TENANT_ADMIN = _PROJECT_ADMIN | {
     "identity.project.create",
     "identity.project.delete",
+    "identity.posix.set",
     "identity.service_account.bind",
     "catalog.entitlement.change",
     "policy.overlay.change_org",
@@ -202,6 +206,7 @@ CONTROLLER_KEYS: frozenset[str] = frozenset(
         "artifacts.artifact.read",
         "capacity.allocation.read",
         "catalog.app.read",
+        "identity.posix.read",
         "identity.project.read",
         "record.event.read",
     }
@@ -215,6 +220,7 @@ _INSIDE_PROJECTS = (
     "artifacts.artifact.",
     "artifacts.trust_key.",
     "capacity.allocation.",
+    "identity.posix.",
     "identity.service_account",
     "usage.",
     "record.event.read",

@@ -1,4 +1,5 @@
-"""`allocation.provision` makes a Unix user for logins with certificates; `allocation.release` removes it."""
+"""`allocation.provision` makes a Unix user for logins with certificates; `allocation.release` removes it, and people's
+accounts."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from typing import Any
 
 from gpuaas_agent import errors
 from gpuaas_agent.handlers import artifact
-from gpuaas_agent.host import accounts, claims, facts, processes, units
+from gpuaas_agent.handlers import people as people_handler
+from gpuaas_agent.host import accounts, claims, facts, people, processes, units
 from gpuaas_agent.host.ssh import paths, sshd
 
 PATHS_REPORTED_MAX = 100
@@ -34,18 +36,26 @@ def release(params: dict[str, Any]) -> dict[str, Any]:
     # The order matters: block new sessions, end the running ones, remove what they used, and remove the claim last,
     # so that a release that was interrupted, or that left files behind, can be repeated. Only artifacts are removed
     # after the claim: their folder is named by the allocation's id, and no new ones are fetched without a claim.
-    uid = accounts.uid_of(user)
+    uid, persons = accounts.uid_of(user), people.recorded(params["allocation_id"])
     keys = accounts.key_files(user)
-    removed = sshd.remove_user(user) + accounts.forbid_sudo(user)
+    removed = [path for login in persons for path in people_handler.close(login)]
+    removed += sshd.remove_user(user) + accounts.forbid_sudo(user)
     evidence: dict[str, Any] = {"units": [], "processes_ended": 0, "left_behind": []}
+    uids = {**({user: uid} if uid is not None else {}), **{login: record.uid for login, record in persons.items()}}
+    homes = [accounts.home_of(user), *(people.home_of(login) for login in persons)]
+    for record in persons.values():
+        people.expire(record)
     if uid is not None:
         accounts.expire(user)
         evidence["units"] = units.stop_all(user)
-        evidence["processes_ended"] = processes.end_all(uid)
-        removed += accounts.remove_leftovers(user, uid)
-        evidence["left_behind"] = accounts.left_behind(user, uid)[:PATHS_REPORTED_MAX]
+    if uids:
+        evidence["processes_ended"] = sum(processes.end_all(number) for number in uids.values())
+        removed += accounts.remove_leftovers(uids, homes)
+        evidence["left_behind"] = accounts.left_behind(uids, homes)[:PATHS_REPORTED_MAX]
     if evidence["left_behind"]:
         return {"evidence": {**evidence, **by_kind(removed)}}
+    removed += [path for record in persons.values() for path in people.remove(record)]
+    people.tidy()
     home, others = accounts.remove(user)
     removed += others + keys + claims.remove(user) + artifact.remove(params["allocation_id"])
     return {"evidence": {**evidence, "user": user if uid is not None else "", "home": home, **by_kind(removed)}}

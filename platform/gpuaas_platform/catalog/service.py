@@ -18,6 +18,7 @@ from gpuaas_contract.wire import Page, PageQuery
 
 from gpuaas_platform.call import PLATFORM, Call
 from gpuaas_platform.catalog import manifests, permissions, rules, store
+from gpuaas_platform.identity.posix import service as posix
 from gpuaas_platform.kit import db, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.policy import rules as policy_rules
@@ -55,6 +56,7 @@ async def register(tx: db.Tx, call: Call, manifest: Manifest) -> AppVersion:
     if present is None:
         await store.VERSIONS.insert(tx, version)
         await store.declare_permissions(tx, version)
+        await posix.reserve(tx, {manifest.slug, *manifest.system_users}, manifest.slug)
         await _announce(tx, call, version, None)
         return version
     if present.manifest != manifest:

@@ -21,6 +21,13 @@ CREATE TABLE agent_releases (
     PRIMARY KEY (sha256)
 );
 
+-- The accounts of people on an allocation's machine, and the installation in progress. Written by: allocations.
+CREATE TABLE allocation_accounts (
+    allocation_id TEXT NOT NULL,
+    document      TEXT NOT NULL,  -- the resource as JSON; the other columns are copies of its fields
+    PRIMARY KEY (allocation_id)
+);
+
 -- The SSH keys on an allocation's machine, and the installation in progress. Written by: allocations.
 CREATE TABLE allocation_key_sets (
     allocation_id TEXT NOT NULL,
@@ -530,6 +537,32 @@ CREATE TABLE policy_overlays (
     PRIMARY KEY (scope)
 );
 
+-- The login name and number of a person in an organisation; never deleted. Written by: identity.
+CREATE TABLE posix_identities (
+    org_id     TEXT NOT NULL,
+    user_id    TEXT NOT NULL,
+    login      TEXT NOT NULL,
+    uid        BIGINT NOT NULL,
+    created_at BIGINT NOT NULL,  -- microseconds since 1970
+    PRIMARY KEY (org_id, user_id)
+);
+CREATE UNIQUE INDEX posix_identities_login ON posix_identities (org_id, login);
+CREATE UNIQUE INDEX posix_identities_uid ON posix_identities (org_id, uid);
+
+-- The next number of an organisation. Written by: identity.
+CREATE TABLE posix_numbers (
+    org_id   TEXT NOT NULL,
+    next_uid BIGINT NOT NULL,
+    PRIMARY KEY (org_id)
+);
+
+-- Everyone who has or had access to a project's machines, as last announced. Written by: allocations.
+CREATE TABLE project_people (
+    project_id TEXT NOT NULL,
+    document   TEXT NOT NULL,  -- the resource as JSON; the other columns are copies of its fields
+    PRIMARY KEY (project_id)
+);
+
 -- A project of an organisation. Written by: identity.
 CREATE TABLE projects (
     project_id TEXT NOT NULL,
@@ -540,6 +573,13 @@ CREATE TABLE projects (
     UNIQUE (org_id, name)
 );
 CREATE INDEX projects_by_name ON projects (name);
+
+-- A login name that no person gets, because an app needs the Unix user. Written by: identity.
+CREATE TABLE reserved_logins (
+    login    TEXT NOT NULL,
+    app_slug TEXT NOT NULL,
+    PRIMARY KEY (login)
+);
 
 -- A restore of this platform from a backup, and the event cursors that it made invalid. Written by: record.
 CREATE TABLE restores (

@@ -13,8 +13,8 @@ from gpuaas_platform.access.machines import authority, revoke
 from gpuaas_platform.access.machines import reconcile as grants_reconcile
 from gpuaas_platform.access.machines import store as grants_store
 from gpuaas_platform.access.secrets import reconcile as secrets_reconcile
+from gpuaas_platform.allocations import installation
 from gpuaas_platform.allocations import reconcile as allocations_reconcile
-from gpuaas_platform.allocations.keys import rules as key_rules
 from gpuaas_platform.allocations.keys import store as key_store
 from gpuaas_platform.artifacts import reconcile as artifacts_reconcile
 from gpuaas_platform.call import Site, system_origin
@@ -143,7 +143,7 @@ async def keys_on_machines(world: World, count: int, prefix: str = "n") -> None:
     async def use_case(tx: db.Tx) -> None:
         for allocation in copies:
             await key_store.set_people(tx, allocation.allocation_id, [ada.user_id])
-            same = key_rules.KeySet(
+            same = installation.InstalledSet(
                 allocation_id=allocation.allocation_id, digest=present.digest, installed=present.installed
             )
             await key_store.save(tx, same, 0)

@@ -4,8 +4,8 @@ import datetime
 from typing import Any
 
 import pytest
+from both_platforms import Side, hands, sides
 from gpuaas_contract import errors, operations, runtime, stewardships
-from test_runtime_conformance import Side, hands, sides
 
 __all__ = ["sides"]
 

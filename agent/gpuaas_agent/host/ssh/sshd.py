@@ -25,6 +25,9 @@ def drop_in_text(users: list[str]) -> str:
     # Match must be last, because it applies to all lines after it.
     lines += [f"Match User {','.join(sorted(users))}"]
     lines += [f"    {name} {value}" for name, value in keys.sshd_settings().items()]
+    # People are matched by their group, so that sshd need not reload when one comes or leaves.
+    lines += [f"Match Group {paths.PEOPLE_GROUP}"]
+    lines += [f"    {name} {value}" for name, value in keys.sshd_settings().items()]
     return "# Made by the GPUaaS node agent; removed with the node's last allocation.\n" + "\n".join([*lines, ""])
 
 
@@ -38,8 +41,7 @@ def add_user(user: str, principal: str, ca_public_keys: list[str]) -> None:
     if not DROP_IN.parent.is_dir():
         raise errors.TaskFailed("sshd_missing", f"{DROP_IN.parent} does not exist; is openssh-server installed?")
     with paths.lock:
-        files.make_directory(paths.PRINCIPALS, 0o755)
-        files.put(paths.PRINCIPALS / user, principal.encode() + b"\n", 0o644)
+        certificates.put_principal(user, principal)
         certificates.prepare()
         keys.prepare()
         certificates.put_authority(ca_public_keys)
@@ -68,7 +70,7 @@ def configure(user: str) -> None:
 def remove_user(user: str) -> list[str]:
     """Remove the user's principal and keys, and everything else with the last user; return the removed paths."""
     with paths.lock:
-        removed = [str(path) for path in (paths.PRINCIPALS / user, paths.KEYS / user) if files.remove(path)]
+        removed = certificates.remove_principal(user) + keys.remove(user)
     if _users():
         return removed
     with _configuration_lock:
@@ -102,9 +104,11 @@ def listening_inodes(socket_table: str, port: int) -> set[str]:
 
 
 def _users() -> list[str]:
+    """Return the users of allocations, without people."""
     if not paths.PRINCIPALS.is_dir():
         return []
-    return [path.name for path in paths.PRINCIPALS.iterdir() if not path.name.startswith(".")]
+    names = [path.name for path in paths.PRINCIPALS.iterdir() if not path.name.startswith(".")]
+    return [name for name in names if not (paths.PEOPLE / name).exists()]
 
 
 def _require_effective(user: str) -> None:

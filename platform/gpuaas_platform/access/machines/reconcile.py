@@ -2,7 +2,7 @@
 
 import functools
 
-from gpuaas_contract.access import MACHINE_ACCESS, MachineGrant
+from gpuaas_contract.access import MachineGrant
 
 from gpuaas_platform.access.machines import revoke, rules, store
 from gpuaas_platform.allocations import service as allocations
@@ -62,7 +62,7 @@ async def _over(site: Site, reader: db.Reader) -> list[tuple[MachineGrant, str]]
     def why_over(grant: MachineGrant) -> str:
         actor, operation = actors.get(grant.actor_id), heads.get(grant.operation_id)
         scopes = authority.scopes_of(grant.org_id, grant.project_id)
-        may_enter = actor is not None and authority.can(actor.caller, MACHINE_ACCESS.permission, scopes) == "allowed"
+        may_enter = actor is not None and authority.can(actor.caller, rules.permission(grant), scopes) == "allowed"
         operates = actor is not None and (operation is None or operation.app_slug in actor.caller.apps)
         present = rules.Conditions(
             allocation=held.get(grant.allocation_id),

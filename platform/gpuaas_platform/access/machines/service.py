@@ -18,7 +18,11 @@ from gpuaas_contract.paths import AllocationPath, ProjectPath
 
 from gpuaas_platform.access.machines import authority, rules, store
 from gpuaas_platform.allocations import service as allocations
+from gpuaas_platform.allocations.people import rules as people_rules
+from gpuaas_platform.allocations.people import service as people
 from gpuaas_platform.call import Call
+from gpuaas_platform.catalog import permissions
+from gpuaas_platform.identity.posix import service as posix
 from gpuaas_platform.kit import db, ids, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.nodes import rules as node_rules
@@ -26,6 +30,17 @@ from gpuaas_platform.operations import fence
 from gpuaas_platform.record import service as record
 
 _SSH_PORT = 22
+
+
+async def check_root(call: Call, body: RequestMachineAccess) -> RequestMachineAccess:
+    """Check the request before the transaction, because a denial must be recorded even if the call is rolled back."""
+    rules.check_as(body)
+    if body.as_ == "root" and not body.operation_id and call.caller.actor_type == "user":
+        reader, project = call.site.database.reader, call.in_project()
+        if not await permissions.holds(reader, call.caller, project, rules.ROOT):
+            admins = await people.admins(reader, project, call.now)
+            raise await permissions.denial(call, rules.ROOT, rules.no_root(admins))
+    return body
 
 
 async def with_signing_key(call: Call, body: RequestMachineAccess) -> tuple[RequestMachineAccess, Ed25519PrivateKey]:
@@ -44,7 +59,11 @@ async def grant(
     elif call.caller.actor_type != "user":
         fix = "Send operation_id and epoch of an operation you claimed."
         raise errors.PermissionDenied("A service account enters a machine only for an operation it holds.", fix=fix)
-    return await _sign_and_record(tx, call, allocation, body, signing_key)
+    rules.check_open(allocation)
+    is_root = bool(body.operation_id) or body.as_ == "root"
+    door = rules.root_door(allocation) if is_root else await _own_door(tx, call, allocation)
+    call.details["access"] = door.access
+    return await _sign_and_record(tx, call, allocation, body, door, signing_key)
 
 
 async def list_grants(reader: db.Reader, call: Call[ProjectPath, GrantQuery]) -> EncodedPage[MachineGrant]:
@@ -67,12 +86,28 @@ async def check_claim(
     await fence.check_entitled(tx, operation)
 
 
+async def _own_door(reader: db.Reader, call: Call, allocation: Allocation) -> rules.Door:
+    """Return the door to the caller's own account, which the agent must have made on the machine."""
+    user_id = call.caller.actor_id
+    identity = await posix.identity_of(reader, allocation.org_id, user_id)
+    await people.check_has_account(reader, allocation, user_id)
+    if identity is None:
+        raise errors.AccountPending
+    return rules.Door("person", identity.login, people_rules.principal(allocation.allocation_id, user_id))
+
+
 async def _sign_and_record(
-    tx: db.Tx, call: Call, allocation: Allocation, body: RequestMachineAccess, signing_key: Ed25519PrivateKey
+    tx: db.Tx,
+    call: Call,
+    allocation: Allocation,
+    body: RequestMachineAccess,
+    door: rules.Door,
+    signing_key: Ed25519PrivateKey,
 ) -> MachineAccess:
     """Sign and save a grant. A dry run returns no certificate: it could not be revoked, as no grant is saved."""
     terms = rules.terms(
         allocation,
+        door,
         actor_id=call.caller.actor_id,
         operation_id=body.operation_id,
         source=_source(call.peer, allocation.address),
@@ -80,7 +115,7 @@ async def _sign_and_record(
         ttl_max_s=call.site.settings.machine_access_ttl_max_s,
         now=call.now,
     )
-    granted = _new_grant(call, allocation, body, terms)
+    granted = _new_grant(call, allocation, body, terms, door)
     certificate = _sign(signing_key, body.public_key, int(granted.serial), terms)
     await store.GRANTS.insert(tx, granted)
     await record.emit(tx, call.origin, "access.machine.granted", structs.pick(MachineGranted, granted), granted)
@@ -91,13 +126,13 @@ async def _sign_and_record(
         principal=terms.principal,
         host=allocation.address,
         port=_SSH_PORT,
-        user=allocation.username_on_node,
+        user=door.user,
         host_public_key=await allocations.host_public_key(tx, allocation),
     )
 
 
 def _new_grant(
-    call: Call, allocation: Allocation, body: RequestMachineAccess, terms: rules.CertificateTerms
+    call: Call, allocation: Allocation, body: RequestMachineAccess, terms: rules.CertificateTerms, door: rules.Door
 ) -> MachineGrant:
     session = datetime.timedelta(seconds=call.site.settings.machine_session_s_max)
     return MachineGrant(
@@ -118,6 +153,7 @@ def _new_grant(
         state="active",
         granted_at=call.now,
         expires_at=terms.valid_to,
+        access=door.access,
         sessions_until=None if body.operation_id else call.now + session,
     )
 

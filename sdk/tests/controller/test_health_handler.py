@@ -247,13 +247,16 @@ async def test_a_second_process_looks_only_after_the_first_is_gone(
                 return shown
             await asyncio.sleep(0.01)
 
+    async def renewed(times: int) -> None:
+        wanted = platform.stewards.renewals + times
+        while platform.stewards.renewals < wanted:  # noqa: ASYNC110 - a fact of another object
+            await asyncio.sleep(0.01)
+
     async with asyncio.timeout(60):
         async with working("one"):
             first = await steward("one/")
             async with working("two"):
-                renewals = platform.stewards.renewals + 6
-                while platform.stewards.renewals < renewals:
-                    await asyncio.sleep(0.01)
+                await renewed(6)
                 assert (await steward("one/")).epoch == first.epoch
         async with working("two"):
             assert (await steward("two/")).epoch == first.epoch + 1
