@@ -54,7 +54,7 @@ def _table(**moves: str) -> Table:
 _RUNNING_MOVES = "stopping starting upgrading rolling_back deleting"
 INSTANCE: Final = _table(
     requested="deploying running degraded failed",
-    deploying="running degraded failed",
+    deploying="requested running degraded failed",
     running=f"degraded {_RUNNING_MOVES}",
     degraded=f"running {_RUNNING_MOVES}",
     stopping="stopped running degraded failed",
@@ -68,7 +68,7 @@ INSTANCE: Final = _table(
 )
 MEMBER: Final = _table(
     requested="provisioning removed degraded failed removing tombstoned",
-    provisioning="joining degraded failed removing tombstoned",
+    provisioning="requested joining degraded failed removing tombstoned",
     joining="ready degraded failed removing tombstoned",
     ready="degraded draining drained removing failed tombstoned",
     degraded="ready draining drained removing failed tombstoned",

@@ -14,14 +14,16 @@ from gpuaas_sdk.controller.app import App
 from gpuaas_sdk.controller.handlers import ActionHandler, Handler, PreviewHandler
 from gpuaas_sdk.controller.operation import Operation
 from gpuaas_sdk.controller.reconcile import Reconcile, ReconcileSettings, Reconciliation
-from gpuaas_sdk.controller.rules import MembersFailed
+from gpuaas_sdk.controller.rules import Check, MembersFailed, Results
 from gpuaas_sdk.controller.runner import Runner, RunnerSettings
-from gpuaas_sdk.failures import Drift, Lost, NeedsOperator, Permanent, Temporary
+from gpuaas_sdk.failures import Drift, Lost, NeedsOperator, Permanent, Refused, Temporary
+from gpuaas_sdk.machine import MachineAway
 
 __all__ = [
     "AccessBundle",
     "ActionHandler",
     "App",
+    "Check",
     "Command",
     "Connection",
     "Delivery",
@@ -31,6 +33,7 @@ __all__ = [
     "Hold",
     "Instance",
     "Lost",
+    "MachineAway",
     "Manifest",
     "Member",
     "MembersFailed",
@@ -43,8 +46,10 @@ __all__ = [
     "Reconcile",
     "ReconcileSettings",
     "Reconciliation",
+    "Refused",
     "RefusedObservation",
     "ReportedCondition",
+    "Results",
     "Runner",
     "RunnerSettings",
     "Temporary",
