@@ -61,7 +61,7 @@ _KINDS: dict[OperationKind, _Kind] = {
     "decommission": _Kind(1800, goal="removed tombstoned"),
     "add": _Kind(1800, goal="ready", undone="removed tombstoned"),
     "drain": _Kind(86_400, goal="drained", undone="ready"),
-    "resume": _Kind(600, goal="ready", undone="drained"),
+    "resume": _Kind(600, goal="ready", undone="draining drained"),
     "remove": _Kind(86_400, goal="removed tombstoned", undone="ready degraded draining drained"),
     "replace": _Kind(86_400, goal="ready", undone="ready removed tombstoned"),
     "action": _Kind(300),
@@ -176,8 +176,8 @@ class Target(Wire):
 
     member_id: str
     outcome: Outcome = "pending"
-    """Result for the member. `skipped`: too many other members failed before its turn. `refused`: the controller changed
-    nothing, and the member has the status that it had before. `cancelled`: undone, or the member is gone."""
+    """Result for the member. `skipped`: too many other members failed before its turn. `refused`: the controller
+    changed nothing, and the member has the status that it had before. `cancelled`: undone, or the member is gone."""
     error: str = ""
     """Why the operation failed for this member, or refused or skipped it; empty otherwise."""
     status_before: MemberStatus | None = None

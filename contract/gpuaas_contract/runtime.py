@@ -37,8 +37,8 @@ class ClaimOperation(Request):
     controller_version: ShortText = ""
     """Version of the controller; shown to people."""
     undoes: Annotated[list[ShortText], msgspec.Meta(max_length=256)] | None = None
-    """What the controller can undo: kinds of operations (`deploy`), or a kind for one role (`add/worker`). None: unknown,
-    so that `cancel` and `compensate` are offered for every kind."""
+    """What the controller can undo: kinds of operations (`deploy`), or a kind for one role (`add/worker`). None:
+    unknown, so that `cancel` and `compensate` are offered for every kind."""
 
 
 class Claim(Wire):

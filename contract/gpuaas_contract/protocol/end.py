@@ -13,6 +13,7 @@ from gpuaas_contract.protocol.report import at_goal, status_after_refusal
 
 _UNFINISHED = frozenset({"requested", "provisioning", "joining", "removing"})
 """Statuses in which a member cannot stay once its operation has ended, unless the operation was refused."""
+_CREATING = frozenset({"deploy", "add", "replace"})
 _STANDING = frozenset({"requested", "ready", "degraded", "draining", "drained"})
 """Statuses to which an undo may return a member that had them before."""
 
@@ -39,7 +40,7 @@ def ending(operation: Operation, members: Mapping[str, Member], *, undone: bool 
         status = member.status
         if _is_done(operation, target, member, undone=undone):
             target = replace(target, outcome="succeeded", error="")
-        elif backing_out and (status in way_back | lifecycles.GONE_MEMBER or _is_as_before(target, member)):
+        elif backing_out and (status in way_back | lifecycles.GONE_MEMBER or _is_as_before(operation, target, status)):
             target = replace(target, outcome="cancelled", error="")
         elif target.outcome in ("skipped", "refused") or (target.outcome == "cancelled" and not backing_out):
             pass
@@ -75,6 +76,12 @@ def failure(code: str, message: str, failure_class: FailureClass, fix: str = "")
     """Return the error of an operation that failed as a whole."""
     retryable = failure_class in ("retryable", "drift", "expired")
     return OperationError(code=code, message=message, failure_class=failure_class, retryable=retryable, fix=fix)
+
+
+def failure_class_of(operation: Operation, reported: FailureClass) -> FailureClass:
+    """Return the class with which an operation fails. An undo cannot be refused: its work is already half done."""
+    backing_out = operation.compensating or operation.status == "cancelling"
+    return "repairable" if reported == "refused" and backing_out else reported
 
 
 def is_refusal(error: OperationError | None) -> bool:
@@ -117,8 +124,10 @@ def _is_done(operation: Operation, target: Target, member: Member, *, undone: bo
     return not (undone and looks_undone and operation.status == "cancelling")
 
 
-def _is_as_before(target: Target, member: Member) -> bool:
-    return member.status == target.status_before and member.status in _STANDING
+def _is_as_before(operation: Operation, target: Target, status: MemberStatus) -> bool:
+    """Return whether the member has the status of before, and may keep it. One that failed to join may not."""
+    may_stay = status in _STANDING or (status == "failed" and operation.kind not in _CREATING)
+    return status == target.status_before and may_stay
 
 
 def _partial(targets: Sequence[Target]) -> OperationError:

@@ -50,10 +50,10 @@ def legal(operation: Operation, members: Mapping[str, Member]) -> list[ExitName]
 def _has_work_left(operation: Operation, members: Mapping[str, Member]) -> bool:
     """Return whether a retry has something to do. An operation on the whole instance must be confirmed by its
     controller, even if the only members that failed are gone."""
-    if operation.kind in INSTANCE_KINDS:
-        return any(member.status not in lifecycles.GONE_MEMBER for member in members.values())
-    open_targets = [target for target in operation.targets if target.outcome != "succeeded"]
-    return any(members[target.member_id].status not in lifecycles.GONE_MEMBER for target in open_targets)
+    live = {member_id for member_id, member in members.items() if member.status not in lifecycles.GONE_MEMBER}
+    unfinished = {target.member_id for target in operation.targets if target.outcome != "succeeded"}
+    all_gone = bool(unfinished) and not unfinished & live
+    return bool(live) and (operation.kind in INSTANCE_KINDS or not all_gone)
 
 
 def check(operation: Operation, members: Mapping[str, Member], wanted: ExitName) -> None:
@@ -74,7 +74,9 @@ def reopened(
         member = members[target.member_id]
         gone = member.status in lifecycles.GONE_MEMBER
         if gone and target.outcome != "succeeded" and not compensating:
-            target = replace(target, outcome="cancelled", error=member.status_reason or f"the member is {member.status}")
+            target = replace(
+                target, outcome="cancelled", error=member.status_reason or f"the member is {member.status}"
+            )
         elif not gone and (compensating or target.outcome != "succeeded"):
             before = target.status_before if compensating else member.status
             target = replace(target, outcome="pending", error="", status_before=before)

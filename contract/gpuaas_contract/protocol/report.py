@@ -91,7 +91,8 @@ def status_after_refusal(target: Target, member: Member) -> MemberStatus:
 
 
 def counts_as_failed_join(operation: OperationHead, status: MemberStatus) -> bool:
-    """Return whether a member that is `status` now counts for its role's breaker. A join that people stopped does not."""
+    """Return whether a member that is now `status` counts for its role's breaker. A join that people stopped does
+    not."""
     backs_out = operation.compensating or any(taken.name == "cancel" for taken in operation.exits_taken[-1:])
     return status == "failed" and operation.kind in JOINING and not backs_out
 

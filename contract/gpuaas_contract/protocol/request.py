@@ -50,7 +50,7 @@ def deadline(manifest: Manifest, kind: OperationKind, now: datetime.datetime, ac
 
 
 def can_undo(undoes: Sequence[str] | None, kind: OperationKind, component_key: str) -> bool:
-    """Return whether a controller can undo the operation. `undoes` is what its claim lists; None if it lists nothing."""
+    """Return whether a controller can undo the operation. `undoes` is the list of its claim; None: it sent no list."""
     return undoes is None or kind in undoes or f"{kind}/{component_key}" in undoes
 
 

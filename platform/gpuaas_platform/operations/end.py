@@ -42,7 +42,8 @@ async def fail(tx: db.Tx, call: Call[OperationPath], body: runtime.FailOperation
         return operation
     request_rules.check_holder(operation, body.epoch, call.caller)
     message, fix = limits.clipped(body.message), limits.clipped(body.fix)
-    error = end_rules.failure(body.code, message, body.failure_class, fix)
+    failure_class = end_rules.failure_class_of(operation, body.failure_class)
+    error = end_rules.failure(body.code, message, failure_class, fix)
     return await end(tx, call.origin, operation, operation, end_rules.Ending("failed", operation.targets, error))
 
 

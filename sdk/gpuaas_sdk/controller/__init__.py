@@ -10,11 +10,12 @@ from gpuaas_contract.instances import AccessBundle, Command, Connection, Instanc
 from gpuaas_contract.operations import Evidence, Preview, Work
 from gpuaas_contract.runtime import ObservedMember, RefusedObservation, ReportedCondition
 
+from gpuaas_sdk.checks import Check
 from gpuaas_sdk.controller.app import App
 from gpuaas_sdk.controller.handlers import ActionHandler, Handler, PreviewHandler
 from gpuaas_sdk.controller.operation import Operation
 from gpuaas_sdk.controller.reconcile import Reconcile, ReconcileSettings, Reconciliation
-from gpuaas_sdk.controller.rules import Check, MembersFailed, Results
+from gpuaas_sdk.controller.rules import MembersFailed, Results
 from gpuaas_sdk.controller.runner import Runner, RunnerSettings
 from gpuaas_sdk.failures import Drift, Lost, NeedsOperator, Permanent, Refused, Temporary
 from gpuaas_sdk.machine import MachineAway

@@ -14,7 +14,6 @@ from gpuaas_contract.protocol import report as protocol
 from gpuaas_contract.runtime import FailOperation, ReportMember
 from msgspec.structs import replace
 
-from gpuaas_sdk.checks import Check as Check
 from gpuaas_sdk.failures import Permanent, Refused, Temporary
 
 MESSAGE_CHARS_MAX = 2000

@@ -74,7 +74,6 @@ class Machines:
         recording = RecordingTransport(machine.transport, self._add_line)
         return Connection(transport=recording, close=connection.aclose, renew_at=renew_at, clock=self._clock)
 
-
     async def _granted(self, allocation_id: str) -> tuple[MachineAccess, float]:
         """Return access to the machine and the time until which its certificate is used: one that no connection has
         used yet, or a new one."""

@@ -12,9 +12,9 @@ from gpuaas_contract.artifacts import Artifact
 from gpuaas_contract.catalog import SecretPurpose
 from gpuaas_contract.credentials import Credential
 from gpuaas_contract.deliveries import Delivery
-from gpuaas_contract.errors import ApiError, Conflict, LeaseLost
+from gpuaas_contract.errors import ApiError, Conflict, LeaseLost, NotFound
 from gpuaas_contract.holds import Hold
-from gpuaas_contract.instances import MEMBER_GET, AccessBundle, Instance, Member
+from gpuaas_contract.instances import MEMBER_GET, MEMBER_LIST, AccessBundle, Instance, Member
 from gpuaas_contract.lifecycles import GONE_MEMBER, MemberStatus
 from gpuaas_contract.operations import INSTANCE_KINDS, OPERATION_GET, Evidence
 from gpuaas_contract.placements import FileMode
@@ -26,6 +26,7 @@ from gpuaas_contract.runtime import (
     ReportMember,
 )
 
+from gpuaas_sdk.checks import Check
 from gpuaas_sdk.controller import rules
 from gpuaas_sdk.controller.lease import Lease
 from gpuaas_sdk.controller.operation import artifacts, secrets
@@ -135,8 +136,8 @@ class Operation:
         await self._steps.say(message)
 
     async def until(
-        self, check: Callable[[], Awaitable[rules.Check]], *, every_s: float = 2.0, within_s: float | None = None
-    ) -> rules.Check:
+        self, check: Callable[[], Awaitable[Check]], *, every_s: float = 2.0, within_s: float | None = None
+    ) -> Check:
         """Ask until the check passes, and show users its reason whenever that changes.
 
         Returns the last answer: one that did not pass only if `within_s` is over. A `Temporary` error counts as an
@@ -182,6 +183,21 @@ class Operation:
     def now(self, member: Member) -> Member:
         """Return the member as it was last reported; `member` may be an older copy of it."""
         return self._members.get(member.member_id, member)
+
+    def status_before(self, member: Member) -> MemberStatus | None:
+        """Return the status that a target had when the operation was requested or retried; an undo returns to it."""
+        target = self._targets.get(member.member_id)
+        return target.status_before if target else None
+
+    async def is_used_by(self, instance_id: str, member: Member) -> bool:
+        """Return whether another instance of the project has a live member on the machine of this member.
+
+        An app asks before it takes over what an instance has left on a machine."""
+        try:
+            page = await self._lease.call(MEMBER_LIST, query={"live": True, "page_size": 500}, instance_id=instance_id)
+        except NotFound:
+            return False
+        return any(other.allocation_id == member.allocation_id for other in page.items)
 
     async def advance(self, member: Member, status: Literal["provisioning", "joining"]) -> None:
         """Report the status of a new member, unless it has this or a later one, as after a crash or in a retry.

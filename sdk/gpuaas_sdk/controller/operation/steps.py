@@ -4,7 +4,6 @@ The platform stores which steps succeeded, so they are not repeated after a cras
 
 import asyncio
 import datetime
-import time
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from gpuaas_contract.errors import LeaseLost
 from gpuaas_contract.lifecycles import StepState
 from gpuaas_contract.runtime import STEP_REPORT, ReportStep
 
-from gpuaas_sdk.checks import Check
+from gpuaas_sdk import checks
 from gpuaas_sdk.controller import rules
 from gpuaas_sdk.controller.lease import Lease
 from gpuaas_sdk.failures import Permanent, Temporary
@@ -107,19 +106,14 @@ class Steps:
                 await self._end_wait(member_id)
                 return result
 
-    async def until(
-        self, check: Callable[[], Awaitable[Check]], every_s: float, within_s: float | None = None
-    ) -> Check:
-        """Ask until the check passes, the time is over or the operation's deadline has passed."""
-        ends_at = None if within_s is None else time.monotonic() + within_s
-        while True:
-            answer = await _asked(check)
-            if answer.ok or (ends_at is not None and time.monotonic() >= ends_at):
-                return answer
-            if self._is_past_deadline(every_s):
-                raise Permanent(f"The operation reached its deadline; it waited because: {answer.reason}")
-            await self._show(answer.reason)
-            await asyncio.sleep(every_s)
+    async def until(self, check: checks.Ask, every_s: float, within_s: float | None = None) -> checks.Check:
+        """Ask until the check passes or the time is over. Past the operation's deadline raise `Permanent`."""
+        left_s = (self._lease.record.deadline_at - datetime.datetime.now(datetime.UTC)).total_seconds()
+        bound_s = max(0.0, left_s if within_s is None else min(within_s, left_s))
+        answer = await checks.until(check, within_s=bound_s, every_s=every_s, show=self._show)
+        if not answer.ok and self._is_past_deadline(0):
+            raise Permanent(f"The operation reached its deadline; it waited because: {answer.reason}")
+        return answer
 
     async def turn_back(self) -> None:
         """Begin to undo the work: report interrupted steps as failed, and allow every step to run again."""
@@ -181,10 +175,3 @@ class Steps:
         self._lease.note(receipt)
         if state != "running":
             del self._open[step.key]
-
-
-async def _asked(check: Callable[[], Awaitable[Check]]) -> Check:
-    try:
-        return await check()
-    except Temporary as error:
-        return Check(False, str(error))

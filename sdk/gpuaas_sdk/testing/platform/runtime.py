@@ -131,7 +131,8 @@ class Runtime:
         if operation.status == "failed" and operation.epoch == body.epoch:
             return operation
         operation = self.claimed(operation_id, body.epoch)
-        error = end.failure(body.code, body.message, body.failure_class, body.fix)
+        failure_class = end.failure_class_of(operation, body.failure_class)
+        error = end.failure(body.code, body.message, failure_class, body.fix)
         return self._end(operation, end.Ending("failed", operation.targets, error))
 
     def cancel(self, operation_id: str, reason: str) -> Operation:
