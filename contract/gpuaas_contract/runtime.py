@@ -36,6 +36,9 @@ class ClaimOperation(Request):
     """How many seconds the platform may wait for an operation to claim before it answers."""
     controller_version: ShortText = ""
     """Version of the controller; shown to people."""
+    undoes: Annotated[list[ShortText], msgspec.Meta(max_length=256)] | None = None
+    """What the controller can undo: kinds of operations (`deploy`), or a kind for one role (`add/worker`). None:
+    unknown, so that `cancel` and `compensate` are offered for every kind."""
 
 
 class Claim(Wire):
@@ -88,6 +91,9 @@ class ReportMember(HolderRequest):
     """Version of the app's software on the machine; none: the previous value stays."""
     evidence: Evidence | None = None
     """Needed before a member that may have run work is removed."""
+    refused: bool = False
+    """True: a condition was not met, and nothing was changed on the member. `status_reason` is the reason. The member
+    gets the status that it had before the operation."""
 
 
 class CompleteOperation(HolderRequest):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gpuaas_sdk.controller import App
 
-from gpuaas_app_slurm import bring_up, roles, take_down
+from gpuaas_app_slurm import back_out, bring_up, previews, roles, take_down
 from gpuaas_app_slurm.settings import Settings
 from gpuaas_app_slurm.workload import packages
 
@@ -27,6 +27,14 @@ def build(settings: Settings = DEFAULT_SETTINGS) -> App:
     app.operation("add", role=roles.LOGIN)(lambda op: bring_up.add(op, settings))
     app.operation("remove", role=roles.LOGIN)(lambda op: take_down.remove(op, settings))
     app.operation("decommission")(lambda op: take_down.decommission(op, settings))
+    app.undo("deploy")(lambda op: back_out.undo_deploy(op, settings))
+    app.undo("add", role=roles.WORKER)(lambda op: back_out.undo_add(op, settings))
+    app.undo("drain", role=roles.WORKER)(lambda op: back_out.undo_drain(op, settings))
+    app.undo("resume", role=roles.WORKER)(lambda op: back_out.undo_resume(op, settings))
+    app.undo("remove", role=roles.WORKER)(lambda op: back_out.undo_remove(op, settings))
+    app.preview("drain", role=roles.WORKER)(previews.drain)
+    app.preview("remove", role=roles.WORKER)(previews.remove)
+    app.preview("decommission")(previews.decommission)
     return app
 
 

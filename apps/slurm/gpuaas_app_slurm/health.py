@@ -39,9 +39,7 @@ async def read(cluster: Reconciliation, controller: Member, settings: Settings) 
     return observed.parse(line, cluster_name)
 
 
-async def _closer_looks(
-    cluster: Reconciliation, members: tuple[Member, ...], settings: Settings
-) -> dict[str, Closer]:
+async def _closer_looks(cluster: Reconciliation, members: tuple[Member, ...], settings: Settings) -> dict[str, Closer]:
     looks = await asyncio.gather(*(_closer_look(cluster, member, settings) for member in members))
     return {member.member_id: closer for member, closer in zip(members, looks, strict=True)}
 
@@ -80,9 +78,11 @@ async def _act(cluster: Reconciliation, decision: plan.Decision) -> None:
 
 
 def _condition(condition: plan.Condition) -> ReportedCondition:
-    status = "true" if condition.ok else "false"
     return ReportedCondition(
-        type=condition.type, status=status, reason=condition.reason, message=condition.message[:1000]
+        type=condition.type,
+        status="true" if condition.ok else "false",
+        reason=condition.reason,
+        message=condition.message[:1000],
     )
 
 

@@ -1,18 +1,12 @@
 """Login machines: where people log in and submit, apart from the controller and the workers. Called by `bring_up`."""
 
-import asyncio
-
 from gpuaas_sdk.controller import Member, Operation, Permanent
 
-from gpuaas_app_slurm.workload import config, packages, slurm, warnings
+from gpuaas_app_slurm.workload import packages, slurm, warnings
 
 
-async def report_ready(op: Operation, members: tuple[Member, ...], inputs: config.Inputs) -> None:
-    """Check that a normal user reaches the scheduler from each login machine, then report the members as ready."""
-    await asyncio.gather(*(_report_ready(op, member, inputs.users[0]) for member in members))
-
-
-async def _report_ready(op: Operation, member: Member, user: str) -> None:
+async def report_ready(op: Operation, member: Member, user: str) -> None:
+    """Check that a normal user reaches the scheduler from the login machine, then report the member as ready."""
     machine = await op.machine(member)
     check = await slurm.controller_answers(machine, as_user=user)
     if not check.ok:

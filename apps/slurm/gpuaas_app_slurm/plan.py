@@ -2,7 +2,7 @@
 to repair. Pure; `health` reports and requests it."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -36,6 +36,9 @@ class Member(Protocol):
     def adapter_detail(self) -> dict[str, Any]: ...
 
 
+AnyMember = TypeVar("AnyMember", bound=Member)
+
+
 class Verdict(msgspec.Struct, frozen=True):
     """What a look shows about one member."""
 
@@ -60,7 +63,7 @@ class Decision(msgspec.Struct, frozen=True):
     verdicts: tuple[Verdict, ...]
 
 
-def to_look_at(members: Iterable[Member], seen: Observed) -> tuple[Member, ...]:
+def to_look_at(members: Iterable[AnyMember], seen: Observed) -> tuple[AnyMember, ...]:
     """Return the members whose machines must be asked directly, a bounded number of them."""
     if seen.nodes is None:
         return ()

@@ -9,8 +9,6 @@ class Settings:
     """How long a machine may stay unreachable during deploy and add before its member fails."""
     reach_leaving_s: float = 20.0
     """How long a machine may stay unreachable during remove and decommission, where it may no longer exist."""
-    reach_retry_s: float = 2.0
-    """The pause between two attempts to reach a machine."""
     accounting_start_s: float = 120.0
     """How long MariaDB, and then slurmdbd, may take to start."""
     controller_start_s: float = 60.0

@@ -13,6 +13,7 @@ from gpuaas_contract.operations import (
     DEADLINES_S,
     DISRUPTIVE_KINDS,
     INSTANCE_KINDS,
+    JOINING,
     Operation,
     OperationHead,
     OperationKind,
@@ -41,15 +42,17 @@ INSTANCE_STARTS: dict[str, frozenset[str]] = {
 
 OUT_OF_SERVICE = frozenset({"draining", "drained", "removing", "failed"})
 
-JOINING = frozenset({"add", "replace"})
-"""Operations that make members join: their failures count for a role's breaker, and an open breaker refuses them."""
-
 _REMOVING_KINDS = frozenset({"remove", "replace", "decommission"})
 
 
 def deadline(manifest: Manifest, kind: OperationKind, now: datetime.datetime, action: str = "") -> datetime.datetime:
     declared = next((spec.deadline_s for spec in manifest.actions if spec.name == action), None)
     return now + datetime.timedelta(seconds=declared or manifest.deadlines_s.get(kind, DEADLINES_S[kind]))
+
+
+def can_undo(undoes: Sequence[str] | None, kind: OperationKind, component_key: str) -> bool:
+    """Return whether a controller can undo the operation. `undoes` is the list of its claim; None: it sent no list."""
+    return undoes is None or kind in undoes or f"{kind}/{component_key}" in undoes
 
 
 def check_free(

@@ -56,7 +56,7 @@ def instance_status(
 
 
 def status_reason(instance: Instance, status: InstanceStatus, members: Mapping[str, int]) -> str:
-    if status not in ("degraded", "failed"):
+    if status not in ("requested", "degraded", "failed"):
         return ""
     wrong = [condition for condition in instance.conditions if condition.status != "true"]
     reasons = [f"{condition.type}: {condition.message or condition.reason}" for condition in wrong]
@@ -65,8 +65,12 @@ def status_reason(instance: Instance, status: InstanceStatus, members: Mapping[s
     return "; ".join(reasons)
 
 
-def baseline_after(present: Baseline, kind: OperationKind, status: OperationStatus) -> Baseline:
-    """Return the instance's baseline after an operation on the whole instance."""
+def baseline_after(
+    present: Baseline, kind: OperationKind, status: OperationStatus, *, refused: bool = False
+) -> Baseline:
+    """Return the instance's baseline after an operation on the whole instance. A refusal leaves it as it was."""
+    if refused:
+        return present
     if status == "succeeded":
         return _LEFT_BY.get(kind, "up")
     if status == "failed":
@@ -85,6 +89,13 @@ def moved_to(instance: Instance, operation: OperationHead, manifest: Manifest) -
         previous_inputs=instance.inputs if upgrade else {},
         artifacts={name: wanted.digest for name, wanted in manifest.artifacts.items()},
     )
+
+
+def conditions_after(operation: OperationHead, revision: int, now: datetime.datetime) -> list[Condition]:
+    """Return the conditions that the end of an operation on the whole instance changes: none if it was refused, except
+    for a deploy, before which there was no instance."""
+    refused = operation.error is not None and operation.error.failure_class == "refused"
+    return [] if refused and operation.kind != "deploy" else [last_operation(operation, revision, now)]
 
 
 def last_operation(operation: OperationHead, revision: int, now: datetime.datetime) -> Condition:

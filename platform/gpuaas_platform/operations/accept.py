@@ -65,7 +65,7 @@ def _operation(call: Call, instance: Instance, manifest: Manifest, draft: Operat
         Target(
             member_id=member.member_id,
             allocation_id=draft.replacements.get(member.member_id, ""),
-            was=member.status,
+            status_before=member.status,
         )
         for member in draft.members
     ]

@@ -131,6 +131,7 @@ async def _take(tx: db.Tx, call: Call, waiting: OperationHead, body: runtime.Cla
         attempts=waiting.attempts + 1,
         started_at=waiting.started_at or call.now,
         lease=lease,
+        can_undo=request_rules.can_undo(body.undoes, waiting.kind, waiting.component_key),
     )
     saved = await state.save(tx, waiting, taken)
     payload = structs.pick(event_types.OperationClaimed, saved, holder=body.holder)

@@ -19,7 +19,7 @@ from gpuaas_contract.instances import (
     SetOperator,
     UpgradeInstance,
 )
-from gpuaas_contract.operations import Operation, OperationKind
+from gpuaas_contract.operations import JOINING, Operation, OperationKind
 from gpuaas_contract.paths import InstancePath
 from gpuaas_contract.protocol import request as request_rules
 from msgspec.structs import replace
@@ -212,7 +212,7 @@ async def _check_member_operation(
         request_rules.check_holds(body.kind, body.member_ids, standing)
         request_rules.check_budget(role, body.kind, members, active, body.member_ids)
     request_rules.check_machines(role, members, active, body.allocation_ids)
-    if body.kind in request_rules.JOINING:
+    if body.kind in JOINING:
         request_rules.check_breaker(role, await breakers.state(tx, instance.instance_id, role, call.now))
 
 

@@ -11,20 +11,23 @@ from gpuaas_contract.operations import Evidence, Preview, Work
 from gpuaas_contract.runtime import ObservedMember, RefusedObservation, ReportedCondition
 from gpuaas_contract.usage import ReportedUsage
 
+from gpuaas_sdk.checks import Check
 from gpuaas_sdk.controller.app import App
 from gpuaas_sdk.controller.handlers import ActionHandler, Handler, PreviewHandler
 from gpuaas_sdk.controller.health import HEALTH_CHECK_WORKS, HealthSettings
 from gpuaas_sdk.controller.operation import Operation
 from gpuaas_sdk.controller.reconciliation import Health, Reconciliation, Requested
-from gpuaas_sdk.controller.rules import MembersFailed
+from gpuaas_sdk.controller.rules import MembersFailed, Results
 from gpuaas_sdk.controller.runner import Runner, RunnerSettings
-from gpuaas_sdk.failures import Drift, Lost, NeedsOperator, Permanent, Temporary
+from gpuaas_sdk.failures import Drift, Lost, NeedsOperator, Permanent, Refused, Temporary
+from gpuaas_sdk.machine import MachineAway
 
 __all__ = [
     "HEALTH_CHECK_WORKS",
     "AccessBundle",
     "ActionHandler",
     "App",
+    "Check",
     "Command",
     "Connection",
     "Delivery",
@@ -36,6 +39,7 @@ __all__ = [
     "Hold",
     "Instance",
     "Lost",
+    "MachineAway",
     "Manifest",
     "Member",
     "MembersFailed",
@@ -46,10 +50,12 @@ __all__ = [
     "Preview",
     "PreviewHandler",
     "Reconciliation",
+    "Refused",
     "RefusedObservation",
     "ReportedCondition",
     "ReportedUsage",
     "Requested",
+    "Results",
     "Runner",
     "RunnerSettings",
     "Temporary",

@@ -39,6 +39,11 @@ class Handlers:
     health_every_s: float = 10.0
     """The interval between two looks at an instance."""
 
+    @property
+    def undoes(self) -> list[str]:
+        """What the app can undo, as a claim lists it: a kind, or a kind for one role."""
+        return sorted(f"{kind}/{role}" if role else kind for kind, role in self.undos)
+
     async def perform(self, op: Operation) -> Result:
         """Run the handler of the operation. Raises `NotSupported` if the app has none."""
         if op.kind == "preview":

@@ -4,6 +4,7 @@ changes."""
 import datetime
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from gpuaas_contract.errors import ApiError, SecretAlreadyDelivered
 from gpuaas_contract.instances import Instance, Member
@@ -13,12 +14,12 @@ from gpuaas_contract.protocol import report as protocol
 from gpuaas_contract.runtime import FailOperation, ObservedMember, ReportedCondition, ReportMember
 from msgspec.structs import replace
 
-from gpuaas_sdk.failures import Permanent, Temporary
+from gpuaas_sdk.failures import Permanent, Refused, Temporary
 
 MESSAGE_CHARS_MAX = 2000
 REASON_CHARS_MAX = 500
 TEMPORARY_PAUSE_S_MAX = 60.0
-_WORST_FIRST: tuple[FailureClass, ...] = ("needs_operator", "lost", "repairable", "drift")
+_WORST_FIRST: tuple[FailureClass, ...] = ("needs_operator", "lost", "repairable", "drift", "refused")
 
 
 class MembersFailed(Permanent):
@@ -31,19 +32,31 @@ class MembersFailed(Permanent):
         self.failures = failures
 
 
+class Results(NamedTuple):
+    """What `Operation.each` returns. Members that the stop rule skipped are in neither list."""
+
+    ok: tuple[Member, ...]
+    failed: tuple[tuple[Member, Permanent], ...] = ()
+
+
 class NotSupported(Permanent):
     """The app has no handler for this kind of operation."""
 
 
-def failure_of(error: Exception, epoch: int) -> FailOperation:
-    """Return the report with which the operation fails, made from the error that its handler raised."""
+def failure_of(error: Exception, epoch: int, *, backs_out: bool = False) -> FailOperation:
+    """Return the report with which the operation fails, made from the error that its handler raised.
+
+    An undo that is refused leaves its work undone, so it fails like any other."""
     code, fix = _code_and_fix(error)
+    failure_class = _failure_class(error)
+    if failure_class == "refused":
+        code, failure_class = ("app_failed", "repairable") if backs_out else ("refused", failure_class)
     message = str(error) if isinstance(error, Permanent) else f"{type(error).__name__}: {error}"
     return FailOperation(
         epoch=epoch,
         code=code,
         message=clipped(message),
-        failure_class=_failure_class(error),
+        failure_class=failure_class,
         fix=fix,
     )
 
@@ -83,9 +96,9 @@ def reported(member: Member, report: ReportMember) -> Member:
     )
 
 
-def with_outcome(record: Operation, target: Target, member: Member) -> Target:
+def with_outcome(record: Operation, target: Target, member: Member, refusal: str | None = None) -> Target:
     """Return the target as the platform stores it after a report on its member."""
-    outcome, error = protocol.outcome(record, target, member)
+    outcome, error = protocol.outcome(record, target, member, refusal)
     return replace(target, outcome=outcome, error=error)
 
 
@@ -155,6 +168,8 @@ def _code_and_fix(error: Exception) -> tuple[str, str]:
             return "not_supported", error.fix
         case MembersFailed():
             return "members_failed", error.fix
+        case Refused():
+            return "refused", error.fix
         case Permanent():
             return "app_failed", error.fix
         case ApiError():

@@ -137,6 +137,7 @@ class Runner:
             lease_s=self._settings.lease_s,
             wait_s=self._settings.claim_wait_s,
             controller_version=self._version,
+            undoes=self._handlers.undoes,
         )
         while True:
             try:

@@ -2,7 +2,7 @@
 
 App handlers get a machine from `Operation.machine`. `connect` opens one over SSH without an operation."""
 
-from gpuaas_sdk.machine.errors import CommandFailed, CommandTimedOut, MachineUnreachable
+from gpuaas_sdk.machine.errors import CommandFailed, CommandTimedOut, MachineAway, MachineUnreachable
 from gpuaas_sdk.machine.machine import Machine, Ran
 from gpuaas_sdk.machine.ssh import MachineTarget, connect
 from gpuaas_sdk.machine.transport import Command, Completed, Transport
@@ -13,6 +13,7 @@ __all__ = [
     "CommandTimedOut",
     "Completed",
     "Machine",
+    "MachineAway",
     "MachineTarget",
     "MachineUnreachable",
     "Ran",

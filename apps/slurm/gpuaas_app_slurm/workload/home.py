@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
-from gpuaas_sdk.failures import Permanent
+from gpuaas_sdk.failures import Refused
 from gpuaas_sdk.machine import Machine
 
 from gpuaas_app_slurm.workload import facts
@@ -213,12 +213,12 @@ async def _check_shared(source: str, writer: Machine, readers: Sequence[Machine]
     answer = (await writer.script(WRITE_PROBE, source, name, token)).stdout.strip()
     outcome, _, path = answer.partition(" ")
     if outcome != "written":
-        raise Permanent(_cannot_write(writer.hostname, source, outcome, path), fix=f"findmnt -T {source}")
+        raise Refused(_cannot_write(writer.hostname, source, outcome, path), fix=f"findmnt -T {source}")
     try:
         for reader in readers:
             seen = (await reader.script(READ_PROBE, path)).stdout.strip()
             if seen != f"read {token} 20001:20002":
-                raise Permanent(
+                raise Refused(
                     _differs(source, writer.hostname, reader.hostname, seen, token), fix=f"findmnt -T {source}"
                 )
     finally:
@@ -249,7 +249,7 @@ def _differs(source: str, writer: str, reader: str, seen: str, token: str) -> st
 async def _check_kernel(machine: Machine, needed: Sequence[str]) -> None:
     missing = (await machine.script(KERNEL_CAN, *needed)).stdout.split()
     if missing:
-        raise Permanent(
+        raise Refused(
             f"home nfs cannot be used on machine {machine.hostname}: its kernel has no {', '.join(missing)}",
             fix="use a kernel with NFS, or deploy with home shared:/PATH or local",
         )
@@ -258,7 +258,7 @@ async def _check_kernel(machine: Machine, needed: Sequence[str]) -> None:
 async def _refuse_busy(machine: Machine) -> None:
     source = (await machine.script(PEOPLE_BUSY, PEOPLE, UNIT_PATH)).stdout.strip()
     if source:
-        raise Permanent(
+        raise Refused(
             f"machine {machine.hostname} already has {source} mounted at {PEOPLE}, which this app did not mount",
             fix=f"deploy with home shared:{PEOPLE}, or unmount it",
         )

@@ -7,6 +7,7 @@ import json
 from typing import Any, Literal
 
 import msgspec
+from gpuaas_sdk.checks import Check
 
 from gpuaas_app_slurm.workload import state
 
@@ -78,8 +79,8 @@ class ObservedNode(Reported, frozen=True, kw_only=True):
 class Observed(msgspec.Struct, frozen=True):
     """A cluster, seen from the machine of its slurmctld."""
 
-    scheduler: state.Check
-    accounting: state.Check
+    scheduler: Check
+    accounting: Check
     nodes: dict[str, ObservedNode] | None
     """None if slurmctld did not answer: then nothing is known about nodes."""
     own: Reported
@@ -93,7 +94,7 @@ class Closer(msgspec.Struct, frozen=True):
 
     unreachable: str = ""
     report: Report | None = None
-    scheduler: state.Check = state.Check(True)
+    scheduler: Check = Check(True)
     """Whether slurmctld answers a question from this machine."""
     units: dict[str, str] = {}
 

@@ -3,7 +3,7 @@
 It is stored on the machine, so that it is not lost when the controller process ends."""
 
 import msgspec
-from gpuaas_sdk.failures import NeedsOperator
+from gpuaas_sdk.failures import Refused
 from gpuaas_sdk.machine import Machine
 
 FOLDER = "/var/lib/gpuaas-app/slurm"
@@ -151,7 +151,6 @@ async def open_for(machine: Machine, instance_id: str, roles: tuple[str, ...], u
     """Return the receipt of the machine. If there is none, make it by inspecting the machine, still unchanged."""
     receipt = await read(machine, instance_id)
     if receipt is None:
-        await refuse_other_instances(machine, instance_id)
         receipt = first_receipt(instance_id, machine.hostname, await _inspect(machine, users))
         await machine.run("install", "-d", "-m", "0700", FOLDER)
     missing = [role for role in roles if role not in receipt.roles]
@@ -161,14 +160,11 @@ async def open_for(machine: Machine, instance_id: str, roles: tuple[str, ...], u
     return receipt
 
 
-async def refuse_other_instances(machine: Machine, instance_id: str) -> None:
+async def others(machine: Machine, instance_id: str) -> tuple[str, ...]:
+    """Return the ids of the other instances that have a receipt on the machine."""
     listing = await machine.run("find", FOLDER, "-maxdepth", "1", "-name", "*.json", check=False)
-    others = [line for line in listing.stdout.splitlines() if line != path_of(instance_id)]
-    if others:
-        raise NeedsOperator(
-            f"machine {machine.hostname} already belongs to another Slurm instance: {', '.join(others)}",
-            fix="decommission the other instance on this machine first, or choose another allocation",
-        )
+    paths = [line for line in listing.stdout.splitlines() if line != path_of(instance_id)]
+    return tuple(path.rsplit("/", 1)[-1].removesuffix(".json") for path in paths)
 
 
 def first_receipt(instance_id: str, hostname: str, inspection: str) -> Receipt:
@@ -181,7 +177,7 @@ def first_receipt(instance_id: str, hostname: str, inspection: str) -> Receipt:
         elif kind == "empty":
             receipt.folders_to_empty.append(name)
         elif kind == "present" and name in (*CONFIGURATION, *STATE_FOLDERS):
-            raise NeedsOperator(
+            raise Refused(
                 f"machine {hostname} already has Slurm files that this app did not write: {name}",
                 fix=f"check {name}; if that Slurm is no longer used, move the file away and retry",
             )

@@ -2,6 +2,8 @@
 
 Running jobs are kept: slurmd and slurmctld can restart beside them. Every function can be repeated."""
 
+from gpuaas_sdk import checks
+from gpuaas_sdk.checks import Check, Show
 from gpuaas_sdk.failures import Permanent
 from gpuaas_sdk.machine import Machine
 
@@ -13,9 +15,7 @@ POLL_S = 0.5
 CONTROLLER_UNITS = ("mariadb", "slurmdbd", "slurmctld")
 
 
-async def node(
-    machine: Machine, controller: Machine, auth: keys.Auth, settings: Settings, progress: nodes.Progress
-) -> None:
+async def node(machine: Machine, controller: Machine, auth: keys.Auth, settings: Settings, progress: Show) -> None:
     """Restore the files, the key and slurmd of a machine; wait until Slurm can start jobs there, or it is drained."""
     changed = await reporter.restore(machine)
     if changed:
@@ -30,7 +30,7 @@ async def node(
     await reporter.remember(machine)
 
 
-async def controller(machine: Machine, cluster_name: str, settings: Settings, progress: nodes.Progress) -> None:
+async def controller(machine: Machine, cluster_name: str, settings: Settings, progress: Show) -> None:
     """Restore the files and the daemons of the machine of slurmctld; wait until Slurm and its accounting answer."""
     changed = await reporter.restore(machine)
     if changed:
@@ -46,7 +46,7 @@ async def controller(machine: Machine, cluster_name: str, settings: Settings, pr
     await reporter.remember(machine)
 
 
-async def _restart(machine: Machine, unit: str, progress: nodes.Progress) -> None:
+async def _restart(machine: Machine, unit: str, progress: Show) -> None:
     await progress(f"restarting {unit} on {machine.hostname}")
     await machine.run("systemctl", "reset-failed", unit, check=False)
     await machine.run("systemctl", "enable", "-q", unit)
@@ -54,18 +54,18 @@ async def _restart(machine: Machine, unit: str, progress: nodes.Progress) -> Non
     await machine.run("systemctl", "restart", unit, check=False)
 
 
-async def _until_usable(machine: Machine, controller: Machine, settings: Settings, progress: nodes.Progress) -> None:
-    async def usable() -> state.Check:
+async def _until_usable(machine: Machine, controller: Machine, settings: Settings, progress: Show) -> None:
+    async def usable() -> Check:
         node = await nodes.read(controller, machine.hostname)
         if node is not None and "DRAIN" in node.flags and not node.flags & _UNREGISTERED:
-            return state.Check(True)
+            return Check(True)
         return state.node_takes_work(machine.hostname, node)
 
     await _until(usable, settings.join_s, machine, progress)
 
 
-async def _until(ask: nodes.Ask, timeout_s: float, machine: Machine, progress: nodes.Progress) -> None:
-    check = await nodes.until(ask, timeout_s=timeout_s, every_s=POLL_S, progress=progress)
+async def _until(ask: checks.Ask, timeout_s: float, machine: Machine, progress: Show) -> None:
+    check = await checks.until(ask, within_s=timeout_s, every_s=POLL_S, show=progress)
     if not check.ok:
         raise Permanent(
             f"{machine.hostname} was not repaired: {check.reason}",

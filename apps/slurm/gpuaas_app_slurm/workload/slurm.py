@@ -5,6 +5,8 @@ Every function can be repeated after an interruption. The handlers in `bring_up`
 import asyncio
 from collections.abc import Mapping
 
+from gpuaas_sdk import checks
+from gpuaas_sdk.checks import Check, Show
 from gpuaas_sdk.failures import Permanent
 from gpuaas_sdk.machine import Machine
 
@@ -36,7 +38,7 @@ async def install(
     instance_id: str,
     roles: tuple[str, ...],
     user_ids: Mapping[str, int],
-    progress: nodes.Progress,
+    progress: Show,
     homes: home.Home = home.LOCAL,
 ) -> None:
     """Install packages, mount the homes and add users; the receipt is written before each change."""
@@ -57,7 +59,7 @@ async def install(
 
 
 async def start_controller(
-    machine: Machine, wanted: config.Cluster, users: tuple[str, ...], settings: Settings, progress: nodes.Progress
+    machine: Machine, wanted: config.Cluster, users: tuple[str, ...], settings: Settings, progress: Show
 ) -> None:
     """Write the key and the configuration, start accounting, then start slurmctld."""
     await keys.make(machine, wanted.auth)
@@ -77,7 +79,7 @@ async def join(
     controller: Machine,
     cgroup: facts.Cgroup,
     settings: Settings,
-    progress: nodes.Progress,
+    progress: Show,
     auth: keys.Auth = "slurm",
     homes: home.Home = home.LOCAL,
     role: str = role_names.WORKER,
@@ -108,7 +110,7 @@ async def used_cgroup(controller: Machine) -> facts.Cgroup:
     return "v2" if "cgroup/v2" in text else "disabled"
 
 
-async def controller_answers(controller: Machine, as_user: str | None = None) -> state.Check:
+async def controller_answers(controller: Machine, as_user: str | None = None) -> Check:
     ran = await controller.run("timeout", "10", "scontrol", "ping", check=False, as_user=as_user)
     return state.controller_answers(ran.stdout + ran.stderr)
 
@@ -136,12 +138,12 @@ async def _refuse_old_partition(controller: Machine) -> None:
         )
 
 
-async def _wait_for_controller(machine: Machine, settings: Settings, progress: nodes.Progress) -> None:
-    async def answers() -> state.Check:
+async def _wait_for_controller(machine: Machine, settings: Settings, progress: Show) -> None:
+    async def answers() -> Check:
         return await controller_answers(machine)
 
     # slurmctld may exit after its unit has become active, if it cannot register with slurmdbd. So ping it.
-    check = await nodes.until(answers, timeout_s=settings.controller_start_s, every_s=POLL_S, progress=progress)
+    check = await checks.until(answers, within_s=settings.controller_start_s, every_s=POLL_S, show=progress)
     if not check.ok:
         raise await _did_not_start(machine, "slurmctld", check.reason)
 
@@ -163,11 +165,11 @@ async def _delete_stale_node(controller: Machine, name: str) -> None:
         await nodes.delete(controller, name)
 
 
-async def _wait_until_idle(worker: Machine, controller: Machine, settings: Settings, progress: nodes.Progress) -> None:
-    async def idle() -> state.Check:
+async def _wait_until_idle(worker: Machine, controller: Machine, settings: Settings, progress: Show) -> None:
+    async def idle() -> Check:
         return state.node_idle(worker.hostname, await nodes.read(controller, worker.hostname))
 
-    check = await nodes.until(idle, timeout_s=settings.join_s, every_s=POLL_S, progress=progress)
+    check = await checks.until(idle, within_s=settings.join_s, every_s=POLL_S, show=progress)
     if not check.ok:
         raise await _did_not_start(worker, "slurmd", check.reason)
 

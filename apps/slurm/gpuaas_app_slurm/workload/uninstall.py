@@ -3,9 +3,10 @@ repeated, because the receipt is deleted last."""
 
 import base64
 
+from gpuaas_sdk.checks import Show
 from gpuaas_sdk.machine import Machine
 
-from gpuaas_app_slurm.workload import accounting, home, keys, nodes, packages, receipts, undo
+from gpuaas_app_slurm.workload import accounting, home, keys, packages, receipts, undo
 
 # When the unit of slurmd stops, job steps continue to run on purpose, so they are ended here by their name.
 STOP = r"""
@@ -62,7 +63,7 @@ rmdir --ignore-fail-on-non-empty -- "$(dirname -- "$1")"
 """
 
 
-async def remove_role(machine: Machine, instance_id: str, role: str, progress: nodes.Progress) -> tuple[str, ...]:
+async def remove_role(machine: Machine, instance_id: str, role: str, progress: Show) -> tuple[str, ...]:
     """Remove the role from the machine; return the packages that were kept because other software needs them."""
     receipt = await receipts.read(machine, instance_id)
     if receipt is None or role not in receipt.roles:
@@ -82,7 +83,14 @@ async def remove_role(machine: Machine, instance_id: str, role: str, progress: n
     return kept
 
 
-async def _remove(machine: Machine, plan: undo.Undo, progress: nodes.Progress) -> tuple[str, ...]:
+async def remove_all(machine: Machine, instance_id: str, progress: Show) -> None:
+    """Remove every role of an instance that no longer uses the machine."""
+    receipt = await receipts.read(machine, instance_id)
+    for role in tuple(receipt.roles) if receipt else ():
+        await remove_role(machine, instance_id, role, progress)
+
+
+async def _remove(machine: Machine, plan: undo.Undo, progress: Show) -> tuple[str, ...]:
     if plan.packages:
         await progress(f"removing {len(plan.packages)} packages from {machine.hostname}")
     kept = await packages.purge(machine, plan.packages)

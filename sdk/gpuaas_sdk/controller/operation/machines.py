@@ -12,7 +12,7 @@ import asyncssh
 import structlog
 from gpuaas_contract.access import MachineAccess
 
-from gpuaas_sdk.machine import Machine, MachineTarget
+from gpuaas_sdk.machine import Machine, MachineTarget, MachineUnreachable
 from gpuaas_sdk.machine.record import AddLine, RecordingTransport
 from gpuaas_sdk.machine.renewal import Connection, RenewingTransport
 
@@ -42,6 +42,8 @@ class Machines:
         self._clock = clock
         self._key = asyncssh.generate_private_key("ssh-ed25519")
         self._by_allocation: dict[str, RenewingTransport] = {}
+        self._unused: dict[str, tuple[MachineAccess, float]] = {}
+        """Access that was granted for a machine which was then unreachable, by allocation."""
 
     async def machine(self, allocation_id: str, address: str) -> Machine:
         """Return the machine of an allocation. Two members on one machine share its connection."""
@@ -59,14 +61,29 @@ class Machines:
                 log.warning("machine.close_failed", error=str(result) or type(result).__name__)
 
     async def _open(self, allocation_id: str, address: str) -> Connection:
+        granted = await self._granted(allocation_id)
+        access, renew_at = granted
+        connection = AsyncExitStack()
+        try:
+            machine = await connection.enter_async_context(self._connect(_target(access, address, self._key)))
+        except MachineUnreachable as error:
+            # The certificate stays good for the next attempt: a machine that is off must not cost one every time.
+            if not isinstance(error.__cause__, asyncssh.PermissionDenied):
+                self._unused[allocation_id] = granted
+            raise
+        recording = RecordingTransport(machine.transport, self._add_line)
+        return Connection(transport=recording, close=connection.aclose, renew_at=renew_at, clock=self._clock)
+
+    async def _granted(self, allocation_id: str) -> tuple[MachineAccess, float]:
+        """Return access to the machine and the time until which its certificate is used: one that no connection has
+        used yet, or a new one."""
+        unused = self._unused.pop(allocation_id, None)
+        if unused is not None and self._clock() < unused[1]:
+            return unused
         access = await self._grant(allocation_id, self._key.export_public_key().decode().strip())
         life_s = (access.expires_at - datetime.datetime.now(datetime.UTC)).total_seconds()
         # At most the requested lifetime: if the clock here is behind, an expired certificate must not stay in use.
-        renew_at = self._clock() + RENEW_SHARE * min(max(life_s, 0.0), CERTIFICATE_TTL_S)
-        connection = AsyncExitStack()
-        machine = await connection.enter_async_context(self._connect(_target(access, address, self._key)))
-        recording = RecordingTransport(machine.transport, self._add_line)
-        return Connection(transport=recording, close=connection.aclose, renew_at=renew_at, clock=self._clock)
+        return access, self._clock() + RENEW_SHARE * min(max(life_s, 0.0), CERTIFICATE_TTL_S)
 
 
 async def _close(transport: RenewingTransport) -> None:
