@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gpuaas_sdk.controller import App
 
-from gpuaas_app_slurm import back_out, bring_up, previews, roles, take_down
+from gpuaas_app_slurm import back_out, bring_up, health, previews, repair, roles, take_down
 from gpuaas_app_slurm.settings import Settings
 from gpuaas_app_slurm.workload import packages
 
@@ -27,6 +27,10 @@ def build(settings: Settings = DEFAULT_SETTINGS) -> App:
     app.operation("add", role=roles.LOGIN)(lambda op: bring_up.add(op, settings))
     app.operation("remove", role=roles.LOGIN)(lambda op: take_down.remove(op, settings))
     app.operation("decommission")(lambda op: take_down.decommission(op, settings))
+    app.operation("repair", role=roles.CONTROLLER)(lambda op: repair.controller(op, settings))
+    for role in (roles.WORKER, roles.LOGIN):
+        app.operation("repair", role=role)(lambda op: repair.node(op, settings))
+    app.health(every_s=settings.health_every_s)(lambda cluster: health.look(cluster, settings))
     app.undo("deploy")(lambda op: back_out.undo_deploy(op, settings))
     app.undo("add", role=roles.WORKER)(lambda op: back_out.undo_add(op, settings))
     app.undo("drain", role=roles.WORKER)(lambda op: back_out.undo_drain(op, settings))
