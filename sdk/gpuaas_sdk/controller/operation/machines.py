@@ -64,7 +64,7 @@ class Machines:
         # At most the requested lifetime: if the clock here is behind, an expired certificate must not stay in use.
         renew_at = self._clock() + RENEW_SHARE * min(max(life_s, 0.0), CERTIFICATE_TTL_S)
         connection = AsyncExitStack()
-        machine = await connection.enter_async_context(self._connect(_target(access, address, self._key)))
+        machine = await connection.enter_async_context(self._connect(target_of(access, address, self._key)))
         recording = RecordingTransport(machine.transport, self._add_line)
         return Connection(transport=recording, close=connection.aclose, renew_at=renew_at, clock=self._clock)
 
@@ -74,7 +74,10 @@ async def _close(transport: RenewingTransport) -> None:
         await transport.close()
 
 
-def _target(access: MachineAccess, address: str, key: asyncssh.SSHKey) -> MachineTarget:
+def target_of(
+    access: MachineAccess, address: str, key: asyncssh.SSHKey, *, is_privileged: bool = True
+) -> MachineTarget:
+    """Return the address, user and keys for a connection with this certificate."""
     return MachineTarget(
         host=access.host,
         port=access.port,
@@ -83,4 +86,5 @@ def _target(access: MachineAccess, address: str, key: asyncssh.SSHKey) -> Machin
         private_key=key.export_private_key("openssh").decode(),
         certificate=access.certificate,
         address=address,
+        is_privileged=is_privileged,
     )
