@@ -19,7 +19,8 @@ GrantState = Literal["active", "ended"]
 
 AccessAs = Literal["person", "root"]
 AccessKind = Literal["root", "observer", "person"]
-"""`root`: the allocation's user, with sudo. `person`: the person's own user, without."""
+"""`root`: the allocation's user, with sudo. `person`: the person's own user, without. `observer`: a user that can only
+read, for app controllers between operations."""
 
 
 class RequestMachineAccess(Request):
@@ -29,8 +30,11 @@ class RequestMachineAccess(Request):
     """An Ed25519 key in OpenSSH form. The private key never leaves the caller."""
     operation_id: Id = ""
     """App controllers send the operation they hold; people leave it empty."""
+    instance_id: Id = ""
+    """App controllers that look after an instance between operations send the instance: they log in as the observer,
+    who can read and cannot change anything."""
     epoch: int = 0
-    """Epoch of the operation's lease, for app controllers."""
+    """Epoch of the operation's lease or of the stewardship, for app controllers."""
     ttl_s: CertificateSeconds = CERTIFICATE_S_MAX
     """How long the certificate opens new sessions. The platform's own limit can be shorter: see `expires_at`."""
     as_: AccessAs | None = msgspec.field(default=None, name="as")
@@ -47,7 +51,8 @@ class MachineAccess(Wire):
     serial: Serial
     """Serial number of the SSH certificate; sshd on the machine logs it at each login."""
     principal: str
-    """The principal in the certificate: the allocation's id; for a person, followed by `/` and the person's id."""
+    """The principal in the certificate: the allocation's id; for a person, followed by `/` and the person's id; for an
+    observer, after `observer/`."""
     host: str
     port: int
     user: str
@@ -70,7 +75,7 @@ class MachineGrant(Wire):
     operation_id: str
     """The operation that the access was granted for; empty when a person asked for it."""
     epoch: int
-    """Epoch of the operation's lease; the grant ends with the lease."""
+    """Epoch of the operation's lease or of the stewardship; the grant ends with it."""
     actor_type: Literal["user", "service_account"]
     actor_id: str
     actor_name: str
@@ -96,6 +101,8 @@ class MachineGrant(Wire):
     Empty in grants of earlier releases."""
     access: AccessKind = "root"
     """As whom it lets the actor log in. Grants of earlier releases are all `root`."""
+    instance_id: str = ""
+    """The instance whose steward got the access; empty for other access."""
 
 
 class GrantQuery(PageQuery):
@@ -116,7 +123,8 @@ MACHINE_ACCESS = ALLOCATION.row(
     "access.machine.grant",
     "Get an SSH certificate for an allocation's machine",
     "The certificate works for one machine and one source address, for at most ten minutes. Service "
-    "accounts need an operation they hold; people need none, and log in as themselves. With `dry_run=true` the "
+    "accounts need an operation they hold, or an instance that they look after, whose machines they can only read; "
+    "people need none, and log in as themselves. With `dry_run=true` the "
     "answer has no certificate.",
 ).post(
     RequestMachineAccess,

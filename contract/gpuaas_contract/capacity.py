@@ -265,6 +265,10 @@ class Allocation(Wire):
     """Text from the request that created the allocation; the platform stores it and never interprets it."""
     integration_metadata: dict[str, Any] = {}
     """Text from the request that created the allocation; the platform stores it and never interprets it."""
+    observer_on_node: str = ""
+    """Unix user of app controllers between operations, which can only read; empty until the agent has made it."""
+    observer_asked_at: Timestamp | None = None
+    """When the agent was last asked to make that user on a machine that was prepared before."""
     provision_retry_at: Timestamp | None = None
     """When its node was reinstalled: time from which the platform prepares it again, once the node responds."""
     release_attempts: int = 0

@@ -22,7 +22,8 @@ async def provision_ended(tx: db.Tx, ended: TaskEnded) -> None:
     if allocation is None:
         return
     was_reinstalled = allocation.provision_retry_at is not None
-    after = rules.provisioned(allocation, _error(ended.result), ended.origin.now)
+    after = rules.with_observer(allocation, ended.result)
+    after = rules.provisioned(after, _error(ended.result), ended.origin.now)
     after = await service.save(tx, ended.origin, allocation, after)
     tx.wake(people_reconcile.TOPIC)
     if was_reinstalled and after.status == "active":

@@ -23,6 +23,11 @@ class Row(NamedTuple):
     """The platform has reported that no controller looks after the instance."""
 
 
+class OfApp(NamedTuple):
+    app_slug: str
+    steward: Steward
+
+
 class Deployed(NamedTuple):
     """An instance that can have a steward."""
 
@@ -38,13 +43,14 @@ async def get(reader: db.Reader, instance_id: str) -> Row | None:
     return _row(row) if row is not None else None
 
 
-async def many(reader: db.Reader, instance_ids: Sequence[str]) -> dict[str, Steward]:
+async def many(reader: db.Reader, instance_ids: Sequence[str]) -> dict[str, OfApp]:
     """Return the stewards of these instances, by instance id."""
     if not instance_ids:
         return {}
-    marks = db.marks(len(instance_ids))
-    sql = f"SELECT instance_id, document, is_unobserved FROM stewardships WHERE instance_id IN ({marks})"  # noqa: S608
-    return {row[0]: _row(row).steward for row in await reader.all(sql, *instance_ids)}
+    sql = f"""SELECT instances.instance_id, app_slug, stewardships.document FROM stewardships
+              JOIN instances ON instances.instance_id = stewardships.instance_id
+              WHERE stewardships.instance_id IN ({db.marks(len(instance_ids))})"""  # noqa: S608 - marks
+    return {row[0]: OfApp(row[1], _STEWARD.decode(row[2])) for row in await reader.all(sql, *instance_ids)}
 
 
 async def of_app(reader: db.Reader, project_id: str, app_slug: str) -> list[Deployed]:

@@ -13,8 +13,10 @@ from gpuaas_contract.instances import INSTANCE_GET, MEMBER_LIST
 from gpuaas_contract.runtime import LEASE_S_MAX, ReportedCondition
 from gpuaas_contract.stewardships import STEWARD_LEASE_S
 
+from gpuaas_sdk import machine
 from gpuaas_sdk.client import Client
 from gpuaas_sdk.controller import rules
+from gpuaas_sdk.controller.operation.machines import Connect
 from gpuaas_sdk.controller.reconciliation import Health, Reconciliation, Watch
 from gpuaas_sdk.controller.stewardships import Stewardships
 from gpuaas_sdk.outcomes import NoAnswer
@@ -64,6 +66,7 @@ class HealthLoop:
         health: Health,
         interval_s: float,
         is_busy: Callable[[str], bool],
+        connect: Connect = machine.connect,
         settings: HealthSettings = DEFAULT_SETTINGS,
     ) -> None:
         """`is_busy` returns whether this process works on an operation of the instance."""
@@ -73,6 +76,7 @@ class HealthLoop:
         self._name = name
         self._health = health
         self._is_busy = is_busy
+        self._connect = connect
         self._settings = settings
         self._interval_s = interval_s if settings.interval_s is None else settings.interval_s
         self._stewardships = Stewardships(
@@ -135,7 +139,9 @@ class HealthLoop:
     async def _forget(self, instance_id: str) -> None:
         """Drop what is kept about an instance, and stop a running look: another process may look after it now."""
         self.interrupt(instance_id)
-        self._watches.pop(instance_id, None)
+        watch = self._watches.pop(instance_id, None)
+        if watch is not None:
+            await watch.close()
 
     async def _stop(self) -> None:
         for instance_id in list(self._watches):
@@ -195,7 +201,15 @@ class HealthLoop:
             watch.is_stale, watch.reported = False, b""
         if instance.status not in CHECKED_STATUSES:
             return None
-        return Reconciliation(self._client, self._stewardships, self._name, instance, watch)
+        return Reconciliation(
+            self._client,
+            self._stewardships,
+            self._name,
+            instance,
+            watch,
+            connect=self._connect,
+            wake=lambda: self._enqueue(instance_id),
+        )
 
     async def _healthy(self, now: Reconciliation) -> bool:
         """Run the handler and report whether it works, if that changed. Return whether it did."""
@@ -206,7 +220,7 @@ class HealthLoop:
             raise
         except Exception as error:
             if isinstance(error, ApiError) and error.retryable:
-                raise
+                raise  # the platform refused a request for now; that shows nothing about the app
             # An exception in the app's handler must not stop the controller, which also runs the app's operations.
             log.exception("health.crashed")
             await now.report([self._broken(error, timed_out=limit.expired())])

@@ -3,13 +3,15 @@
 `health` creates it. What is kept from one look to the next is in `Watch`."""
 
 import datetime
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import structlog
 from gpuaas_contract import stewardships as contract
+from gpuaas_contract.access import MACHINE_ACCESS, MachineAccess, RequestMachineAccess
 from gpuaas_contract.catalog import StewardVerb
 from gpuaas_contract.endpoint import Answer, Endpoint, RequestBody
 from gpuaas_contract.errors import (
@@ -36,7 +38,11 @@ from gpuaas_contract.usage import USAGE_REPORT, ReportedUsage, ReportUsage, Usag
 
 from gpuaas_sdk.client import Client
 from gpuaas_sdk.controller import rules
+from gpuaas_sdk.controller.observers import ObserverMachines
+from gpuaas_sdk.controller.operation.machines import Connect
+from gpuaas_sdk.controller.samples import Samples
 from gpuaas_sdk.controller.stewardships import Stewardships
+from gpuaas_sdk.machine import Machine
 
 log = structlog.get_logger()
 
@@ -67,17 +73,41 @@ class Watch:
     """The last accepted access bundle."""
     refusals: dict[tuple[str, ...], StewardBudgetUsed] = field(default_factory=dict)
     """Requests for which the budget is used, by kind and members."""
+    machines: ObserverMachines | None = None
+    """The connections to machines of the instance."""
+    samples: Samples | None = None
+    """The programs that run on these machines."""
+
+    async def close(self) -> None:
+        """End the programs and close the connections."""
+        if self.samples is not None:
+            await self.samples.close()
+        if self.machines is not None:
+            await self.machines.close()
 
 
 class Reconciliation:
     """One look at one instance, passed to the health handler."""
 
-    def __init__(self, client: Client, stewardships: Stewardships, name: str, instance: Instance, watch: Watch) -> None:
+    def __init__(
+        self,
+        client: Client,
+        stewardships: Stewardships,
+        name: str,
+        instance: Instance,
+        watch: Watch,
+        *,
+        connect: Connect,
+        wake: Callable[[], None],
+    ) -> None:
+        """`wake` causes another look."""
         self.instance = instance
         self._client = client
         self._stewardships = stewardships
         self._name = name
         self._watch = watch
+        self._connect = connect
+        self._wake = wake
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -107,6 +137,20 @@ class Reconciliation:
             adapter_detail=detail,
             observed_version=version,
         )
+
+    async def machine(self, member: Member) -> Machine:
+        """Return the member's machine, to read from it. The connection is kept open from look to look.
+
+        Commands run as a user without any rights: what changes the machine is refused there. To change something,
+        request an operation. Raises `MachineUnreachable` if the machine does not answer, and `Temporary` while it has
+        no user for observers yet."""
+        self._watch.machines = self._watch.machines or ObserverMachines(self._connect)
+        try:
+            return await self._watch.machines.machine(member.allocation_id, member.address, self._grant)
+        except LeaseLost:
+            raise
+        except ApiError as error:
+            raise rules.refused(f"observer access to {member.node_name}", error) from error
 
     async def report(
         self, conditions: Iterable[ReportedCondition] = (), members: Iterable[ObservedMember] = ()
@@ -194,6 +238,31 @@ class Reconciliation:
         except LeaseLost:
             self._stewardships.lose(instance_id)
             raise
+
+    async def sample(self, member: Member, program: str, *argv: str, silent_s: float) -> str:
+        """Return the newest line that a Python program on the member's machine printed. The first call starts it.
+
+        The program keeps running from look to look, so that a look costs no command. It prints one line when what it
+        observes has changed, which causes a look at once, and repeats the line as a sign of life at least every
+        `silent_s`. Raises what `machine` raises, and `Temporary` if the program ended or was silent for longer."""
+
+        async def lines() -> AsyncGenerator[str]:
+            machine = await self.machine(member)
+            async with aclosing(machine.lines(program, *argv)) as printed:
+                async for line in printed:
+                    yield line
+
+        self._watch.samples = self._watch.samples or Samples(self._wake)
+        return await self._watch.samples.newest(f"{member.allocation_id} {argv}", lines, silent_s=silent_s)
+
+    async def _grant(self, allocation_id: str, public_key: str) -> MachineAccess:
+        instance_id = self.instance.instance_id
+        request = RequestMachineAccess(
+            public_key=public_key, instance_id=instance_id, epoch=self._stewardships.epoch(instance_id)
+        )
+        return await self._client.call(
+            MACHINE_ACCESS, request, project_id=self.instance.project_id, allocation_id=allocation_id
+        )
 
     def _note(self, instance: Instance, members: Iterable[Member]) -> None:
         self.instance = self._watch.instance = instance

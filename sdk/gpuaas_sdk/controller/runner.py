@@ -119,6 +119,7 @@ class Runner:
             health=self._handlers.health,
             interval_s=self._handlers.health_every_s,
             is_busy=lambda instance_id: self._runs_by_instance[instance_id] > 0,
+            connect=self._connect,
             settings=self._settings.health,
         )
 

@@ -41,6 +41,11 @@ def grouped(script: str) -> str:
     return f"{{\n{script}\n}} </dev/null\n"
 
 
+def unprivileged(argv: tuple[str, ...], timeout_s: float) -> list[str]:
+    """Return the command that runs `argv` as the user who logged in. The machine enforces the time limit."""
+    return ["timeout", "--kill-after=5", f"{timeout_s:g}", *argv]
+
+
 def as_root(argv: tuple[str, ...], login_user: str, as_user: str | None, timeout_s: float) -> list[str]:
     """Return the command that runs `argv` as root, or as `as_user`, in an SSH session of `login_user`.
 

@@ -35,6 +35,8 @@ class MachineTarget(msgspec.Struct, frozen=True):
     certificate: str | None = None
     address: str = ""
     """Address at which other machines reach the machine. Empty means `host`."""
+    is_privileged: bool = True
+    """Whether commands run as root. False: they run as `user`, who can only read."""
 
 
 @asynccontextmanager
@@ -103,6 +105,8 @@ class SshTransport:
         raise CommandFailed(self.hostname, command, Completed(process.returncode))
 
     def _remote(self, command: Command) -> str:
+        if not self.target.is_privileged:
+            return shlex.join(shell.unprivileged(command.argv, command.timeout_s))
         return shlex.join(shell.as_root(command.argv, self.target.user, command.as_user, command.timeout_s))
 
     async def _reply(self, command: Command) -> asyncssh.SSHCompletedProcess:

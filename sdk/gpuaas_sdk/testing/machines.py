@@ -78,6 +78,21 @@ class FakeHost:
             raise error
 
 
+class _ReadOnly:
+    """The `Transport` of an observer to a fake host: files cannot be written. The test's function answers commands."""
+
+    def __init__(self, host: FakeHost) -> None:
+        self.hostname, self.address, self._host = host.hostname, host.address, host
+
+    async def execute(self, command: Command) -> Completed:
+        if command.argv[:3] == ("sh", "-c", shell.PUT):
+            return Completed(1, b"", b"Permission denied")
+        return await self._host.execute(command)
+
+    def stream(self, command: Command) -> AsyncGenerator[str]:
+        return self._host.stream(command)
+
+
 class FakeMachines:
     """Fake hosts, one per name, which exist independent of connections. Pass `connect` to `App.runner`."""
 
@@ -97,7 +112,8 @@ class FakeMachines:
         self.connected.append(target)
         self.open_connections += 1
         try:
-            machine = Machine(self.host(target.host))
+            host = self.host(target.host)
+            machine = Machine(host if target.is_privileged else _ReadOnly(host))
             await machine.run("hostname", "-s")
             yield machine
         finally:

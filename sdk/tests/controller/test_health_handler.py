@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
+import pytest
+from gpuaas_contract.access import MACHINE_ACCESS
 from gpuaas_contract.errors import LeaseLost, StewardBudgetUsed
 from gpuaas_contract.instances import INSTANCE_GET, Condition, Steward
 from gpuaas_contract.runtime import RUNTIME_REPORT
@@ -17,7 +19,8 @@ from gpuaas_sdk.controller import (
     ReportedCondition,
     Requested,
 )
-from gpuaas_sdk.testing import FakePlatform
+from gpuaas_sdk.machine import CommandFailed, MachineUnreachable
+from gpuaas_sdk.testing import FakeMachines, FakePlatform
 from msgspec.structs import replace
 
 Working = Callable[..., AbstractAsyncContextManager[None]]
@@ -346,3 +349,50 @@ async def test_a_process_that_lost_the_stewardship_reports_nothing(
         taken.set()
         await refused.wait()
     assert platform.instance(instance.instance_id).conditions == []
+
+
+async def test_a_machine_is_read_over_one_connection_that_cannot_write_and_ends_with_the_process(
+    app: App, platform: FakePlatform, working: Working, machines: FakeMachines
+) -> None:
+    looks, enough = list[str](), asyncio.Event()
+
+    @app.health()
+    async def look(now: Reconciliation) -> None:
+        machine = await now.machine(now.members[0])
+        await machine.run("df", "/")
+        with pytest.raises(CommandFailed, match="Permission denied"):
+            await machine.put("/etc/motd", "hello")
+        looks.append(machine.hostname)
+        if len(looks) == 5:
+            enough.set()
+
+    platform.add_instance({"head": ["n1"]}, ready=True)
+    async with working(), asyncio.timeout(60):
+        await enough.wait()
+        assert machines.open_connections == 1
+    assert machines.open_connections == 0
+    (target,) = machines.connected
+    assert (target.user, target.is_privileged) == ("observer", False)
+    assert [name for name, _ in platform.calls].count(MACHINE_ACCESS.name) == 1
+    assert machines.host("n1").files == {}
+
+
+async def test_a_machine_that_does_not_answer_is_tried_again_with_the_same_certificate(
+    app: App, platform: FakePlatform, working: Working, machines: FakeMachines
+) -> None:
+    failures, again = list[str](), asyncio.Event()
+
+    @app.health()
+    async def look(now: Reconciliation) -> None:
+        try:
+            await (await now.machine(now.members[0])).run("df", "/")
+            again.set()
+        except MachineUnreachable as error:
+            failures.append(str(error))
+            machines.host("n1").reachable = len(failures) == 3
+
+    platform.add_instance({"head": ["n1"]}, ready=True)
+    machines.host("n1").reachable = False
+    async with working(), asyncio.timeout(60):
+        await again.wait()
+    assert (len(failures), [name for name, _ in platform.calls].count(MACHINE_ACCESS.name)) == (3, 1)

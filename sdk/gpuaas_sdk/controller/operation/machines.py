@@ -65,7 +65,7 @@ class Machines:
         access, renew_at = granted
         connection = AsyncExitStack()
         try:
-            machine = await connection.enter_async_context(self._connect(_target(access, address, self._key)))
+            machine = await connection.enter_async_context(self._connect(target_of(access, address, self._key)))
         except MachineUnreachable as error:
             # The certificate stays good for the next attempt: a machine that is off must not cost one every time.
             if not isinstance(error.__cause__, asyncssh.PermissionDenied):
@@ -91,7 +91,10 @@ async def _close(transport: RenewingTransport) -> None:
         await transport.close()
 
 
-def _target(access: MachineAccess, address: str, key: asyncssh.SSHKey) -> MachineTarget:
+def target_of(
+    access: MachineAccess, address: str, key: asyncssh.SSHKey, *, is_privileged: bool = True
+) -> MachineTarget:
+    """Return the address, user and keys for a connection with this certificate."""
     return MachineTarget(
         host=access.host,
         port=access.port,
@@ -100,4 +103,5 @@ def _target(access: MachineAccess, address: str, key: asyncssh.SSHKey) -> Machin
         private_key=key.export_private_key("openssh").decode(),
         certificate=access.certificate,
         address=address,
+        is_privileged=is_privileged,
     )

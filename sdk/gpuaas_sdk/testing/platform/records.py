@@ -3,7 +3,7 @@
 import datetime
 import itertools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from gpuaas_contract.catalog import Manifest
@@ -111,10 +111,9 @@ class Records:
         now = self.clock()
         return [hold for hold in self.holds.values() if hold.instance_id == instance_id and hold.expires_at > now]
 
-    def check_machine(self, operation: Operation, allocation_id: str) -> None:
-        """Raise `NotFound` unless the allocation belongs to the operation's instance."""
-        members = self.live_members(operation.instance_id)
-        used = {member.allocation_id for member in members} | {target.allocation_id for target in operation.targets}
+    def check_machine(self, instance_id: str, allocation_id: str, more: Iterable[str] = ()) -> None:
+        """Raise `NotFound` unless the allocation belongs to the instance, or is one of `more`."""
+        used = {member.allocation_id for member in self.live_members(instance_id)} | set(more)
         if allocation_id not in used:
             raise NotFound(f"There is no allocation {allocation_id} in this project.")
 

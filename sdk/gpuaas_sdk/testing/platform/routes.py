@@ -137,16 +137,21 @@ class Routes:
 
     async def _machine_access(self, body: RequestMachineAccess, request: Request) -> MachineAccess:
         allocation_id = request.path_params["allocation_id"]
-        operation = self.runtime.claimed(body.operation_id, body.epoch)
-        self.records.check_machine(operation, allocation_id)
+        if body.instance_id:
+            instance = self.stewards.check(body.instance_id, body.epoch)
+            self.records.check_machine(instance.instance_id, allocation_id)
+        else:
+            operation = self.runtime.claimed(body.operation_id, body.epoch)
+            targets = [target.allocation_id for target in operation.targets]
+            self.records.check_machine(operation.instance_id, allocation_id, targets)
         return MachineAccess(
             grant_id="grant_test",
             certificate="",
             serial="1",
-            principal=allocation_id,
+            principal=f"observer/{allocation_id}" if body.instance_id else allocation_id,
             host=rows.place(allocation_id)["address"],
             port=22,
-            user="root",
+            user="observer" if body.instance_id else "root",
             host_public_key="",
             expires_at=self.records.clock() + datetime.timedelta(seconds=body.ttl_s),
         )
