@@ -81,7 +81,7 @@ class Operation:
         self._targets = {target.member_id: target for target in record.targets}
         self._failures: tuple[tuple[Member, Permanent], ...] = ()
         self._steps = Steps(lease)
-        self._machines = Machines(self._grant, connect, self._steps.add_line)
+        self._machines = Machines(self._grant, connect, self._steps.add_line, work=self.id, is_resumed=self.attempt > 1)
 
     @property
     def members(self) -> tuple[Member, ...]:
