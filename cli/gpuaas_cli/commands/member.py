@@ -12,8 +12,8 @@ gpuaas member resume slurm gpu-2
     Let the app give drained members work again.
 gpuaas member remove slurm gpu-3
     Remove members from an instance as soon as the app reports that they are idle.
-gpuaas member replace slurm gpu-2 --with gpu-5 --reason "broken fan"
-    Move members to other machines. Each member has the same id and role as before.
+gpuaas member replace demo gpu-2 --with gpu-5 --reason "broken fan"
+    Move members to other machines, if the app offers it. Each member has the same id and role as before.
     allocation_ids --with ID|NODE: New machine, by allocation id or node name; one for each member.
 """
 

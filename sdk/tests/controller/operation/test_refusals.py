@@ -185,7 +185,7 @@ async def test_a_machine_that_is_off_costs_one_certificate_however_often_it_is_t
     request = platform.request(instance, "drain", component_key="worker")
     async with working():
         assert (await platform.ended(request.operation_id)).status == "succeeded"
-    assert [name for name, _ in platform.calls].count("access.machine.connect") == 1
+    assert [name for name, _ in platform.calls].count("access.machine.grant") == 1
     assert len(machines.connected) > 2
 
 
