@@ -12,13 +12,11 @@ gpuaas deploy slurm --name lab --topology split --set cluster_name=lab --set con
     operates the app.
     sets --set KEY=VALUE: An input; repeatable.
 gpuaas upgrade demo --version 1.1.0
-    Move an instance to another version of its app, if the app offers it. Inputs stay as they are, except those named
-    with --set.
+    Move an instance to another version, if its app offers it. Inputs stay as they are, except those named with --set.
     --version: Version to move to; by default the newest that the project may deploy.
     sets --set KEY=VALUE: An input; repeatable.
 gpuaas stop demo --reason "power maintenance"
-    Stop an app on every machine of an instance, if the app offers it. Running work ends; members, machines and data
-    stay.
+    Stop an app on every machine, if the app offers it. Running work ends; members, machines and data stay.
 gpuaas start demo
     Start a stopped app.
 gpuaas restart demo --dry-run
