@@ -21,7 +21,7 @@ def lively(cloud: Cli) -> Iterator[Cli]:
     """An instance on gpu-1 and gpu-2 that reports a condition."""
     cloud(*_deploy("lively", "gpu-1", "gpu-1,gpu-2", "work"))
     yield cloud
-    cloud("decommission", "lively")
+    cloud("decommission", "lively", "--yes")
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def broken(cloud: Cli) -> Iterator[str]:
     ended = cloud(*_deploy("broken", "gpu-3", "gpu-4", "fail_once"), "-o", "json", expect=1)
     yield str(ended.json["operation_id"])
     if "broken" in cloud("get", "instances", "-o", "name").out.split():
-        cloud("decommission", "broken")
+        cloud("decommission", "broken", "--yes")
 
 
 def test_an_app_is_stopped_started_and_restarted(lively: Cli) -> None:
@@ -185,7 +185,7 @@ def test_a_cancelled_deploy_leaves_nothing_behind(cloud: Cli) -> None:
     assert "deploy dropped cancelled after" in cloud("op", "cancel", operation_id, "--reason", "wrong machine").out
     members = cloud("get", "members", "--instance", "dropped", "-a", "-o", "json").json["items"]
     assert {member["status"] for member in members} == {"removed"}
-    cloud("decommission", "dropped")
+    cloud("decommission", "dropped", "--yes")
 
 
 def test_an_open_breaker_shows_how_to_close_it(cloud: Cli) -> None:
@@ -197,7 +197,7 @@ def test_an_open_breaker_shows_how_to_close_it(cloud: Cli) -> None:
     assert "open until" in cloud("get", "roles", "fragile").out
     cloud("role", "reset-breaker", "fragile", "worker", "--reason", "image repaired")
     assert "open until" not in cloud("get", "roles", "fragile").out
-    cloud("decommission", "fragile")
+    cloud("decommission", "fragile", "--yes")
 
 
 def test_an_instance_is_handed_to_another_controller(lively: Cli) -> None:
@@ -230,11 +230,11 @@ def test_a_secret_is_listed_and_destroyed_but_never_shown(lively: Cli) -> None:
     (issued,) = lively("secret", "list", "lively", "-o", "json").json["items"]
     assert "value" not in issued
     lively("secret", "revoke", "lively", "join-key", "--dry-run")
-    ended = lively("secret", "revoke", "lively", "join-key", "-o", "json").json
+    ended = lively("secret", "revoke", "lively", "join-key", "--yes", "-o", "json").json
     assert (ended["secret_id"], ended["state"]) == (issued["secret_id"], "revoked")
     assert lively("secret", "list", "lively").out == ""
     assert "revoked" in lively("secret", "list", "lively", "--all").out
-    assert "next: gpuaas get secrets lively" in lively("secret", "revoke", "lively", "join-key", expect=4).err
+    assert "next: gpuaas get secrets lively" in lively("secret", "revoke", "lively", "join-key", "--yes", expect=4).err
 
 
 def test_a_version_is_shown_with_its_manifest(lively: Cli) -> None:

@@ -116,12 +116,13 @@ class Role(Wire):
     component_key: str
     """The role's name in the manifest."""
     desired: int
-    """Number of members that are not removed or given up."""
+    """How many members were asked for: those that are there, and those that were given up and not replaced since. A
+    remove lowers it."""
     current: int
     """How many members of the role have not failed."""
     ready: int
     health: Literal["healthy", "degraded", "failed", "empty"]
-    """`healthy`: every member is ready; `failed`: every member failed; `empty`: no members."""
+    """`healthy`: as many as `desired` are ready; `failed`: every member failed; `empty`: no members."""
     breaker: BreakerState = BreakerState()
 
 

@@ -101,8 +101,7 @@ def _public_key(call: Call, file: str) -> str:
 
 
 async def _confirm(call: Call) -> None:
-    if not ask.is_possible(call.flags):
-        return
+    ask.require_answer(call.flags, call.line)
     secret = await call.send(dry_run=True)
     consequence = f"This destroys the value of {secret.name} for {call['instance_id']}. No machine can fetch it again."
     ask.confirm(consequence, name=secret.name, what="secret", again=call.line)

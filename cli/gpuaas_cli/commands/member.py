@@ -14,8 +14,8 @@ gpuaas member remove slurm gpu-3
     Remove members from an instance as soon as the app reports that they are idle.
 gpuaas member repair slurm gpu-3 --reason "the daemon does not answer"
     Have the app repair members: it puts right what differs from what it set up. A drained member stays drained.
-gpuaas member replace slurm gpu-2 --with gpu-5 --reason "broken fan"
-    Move members to other machines. Each member has the same id and role as before.
+gpuaas member replace demo gpu-2 --with gpu-5 --reason "broken fan"
+    Move members to other machines, if the app offers it. Each member has the same id and role as before.
     allocation_ids --with ID|NODE: New machine, by allocation id or node name; one for each member.
 """
 

@@ -75,9 +75,11 @@ def check_free(
 def check_instance_request(manifest: Manifest, instance: Instance, kind: OperationKind) -> None:
     """Refuse an operation that the app does not have, or that the instance's status does not allow."""
     if kind != "decommission" and kind not in manifest.instance_operations:
+        offered = [*manifest.instance_operations, "decommission"]
         raise errors.Conflict(
-            f"{manifest.display_name} {manifest.version} has no {kind}.",
+            f"{manifest.display_name} {manifest.version} does not offer {kind}.",
             details={"operations": manifest.instance_operations},
+            fix=f"The app decides what it offers. For the whole instance, it offers: {', '.join(offered)}.",
         )
     if instance.status not in INSTANCE_STARTS[kind]:
         raise errors.Conflict(
@@ -103,9 +105,11 @@ def check_member_request(
             f"The app has no role {component_key!r}. Its roles: {known}.", details={"field": "component_key"}
         )
     if request.kind not in role.operations:
+        offered = ", ".join(role.operations) or "nothing"
         raise errors.Conflict(
-            f"{manifest.display_name} has no {request.kind} for {component_key}.",
+            f"{manifest.display_name} does not offer {request.kind} for {component_key}.",
             details={"component_key": component_key, "operations": role.operations},
+            fix=f"The app decides what it offers. For {component_key}, it offers: {offered}.",
         )
     live = [member for member in live_members(members) if member.component_key == component_key]
     count = len(live) + len(request.allocation_ids)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gpuaas_contract.catalog import Manifest
 from gpuaas_contract.instances import Baseline, BreakerState, Condition, Instance, Member, Role
-from gpuaas_contract.lifecycles import InstanceStatus, OperationStatus
+from gpuaas_contract.lifecycles import InstanceStatus, MemberStatus, OperationStatus
 from gpuaas_contract.operations import OperationHead, OperationKind
 from gpuaas_contract.protocol.request import live_members
 
@@ -125,19 +125,33 @@ def merged(present: Sequence[Condition], reported: Sequence[Condition]) -> list[
     return [by_type[name] for name in sorted(by_type)]
 
 
-def roles(manifest: Manifest, members: Sequence[Member], breakers: Mapping[str, BreakerState]) -> list[Role]:
+def leaves_gap(operation: OperationHead, status: MemberStatus) -> bool:
+    """Return whether a member that is now `status` is missing in its role: it was given up, and nobody asked to remove
+    it."""
+    backs_out = operation.compensating or operation.status == "cancelling"
+    return status == "tombstoned" and operation.kind not in ("remove", "decommission") and not backs_out
+
+
+def roles(
+    manifest: Manifest,
+    members: Sequence[Member],
+    breakers: Mapping[str, BreakerState],
+    missing: Mapping[str, int],
+) -> list[Role]:
+    """Return each role with its counts. `missing`: members that were given up and are still wanted."""
     counted = []
     for role in manifest.roles:
         live = [member for member in live_members(members) if member.component_key == role.component_key]
         ready = sum(member.status == "ready" for member in live)
         failed = sum(member.status == "failed" for member in live)
+        desired = len(live) + missing.get(role.component_key, 0)
         counted.append(
             Role(
                 component_key=role.component_key,
-                desired=len(live),
+                desired=desired,
                 current=len(live) - failed,
                 ready=ready,
-                health=_health(len(live), ready, failed),
+                health=_health(desired, ready, failed),
                 breaker=breakers.get(role.component_key, BreakerState()),
             )
         )

@@ -23,6 +23,9 @@ live_member_count_of_app = store.live_member_count_of_app
 deleted_among = store.deleted_among
 add = store.INSTANCES.insert
 put_access_bundle = store.put_bundle
+add_missing = store.add_missing
+fill_missing = store.fill_missing
+forget_missing = store.forget_missing
 
 
 async def in_project(reader: db.Reader, call: Call[ProjectPath], instance_id: str) -> Instance:
@@ -107,7 +110,8 @@ async def roles(reader: db.Reader, call: Call[InstancePath]) -> Roles:
         role.component_key: await breakers.state(reader, instance.instance_id, role, call.now)
         for role in manifest.roles
     }
-    return Roles(items=status_rules.roles(manifest, members, states))
+    missing = await store.missing(reader, instance.instance_id)
+    return Roles(items=status_rules.roles(manifest, members, states, missing))
 
 
 async def reset_breaker(tx: db.Tx, call: Call[RolePath], body: ResetBreaker) -> Role:

@@ -107,5 +107,7 @@ async def _leave_instance(tx: db.Tx, origin: Origin, ended: Operation) -> None:
     if ended.status == "succeeded" and ended.to_version:
         manifest = await catalog.manifest_of(tx, instance.app_slug, ended.to_version)
         left = status_rules.moved_to(left, ended, manifest)
+    if left.baseline == "deleted":
+        await instances.forget_missing(tx, instance.instance_id)
     conditions = status_rules.conditions_after(ended, instance.revision, origin.now)
     await state.derive_instance(tx, origin, instance, ended, conditions, changed=left)

@@ -64,6 +64,7 @@ async def report_member(tx: db.Tx, call: Call[OperationMemberPath], body: runtim
     if saved.status in lifecycles.GONE_MEMBER:
         await members.release(tx, operation, [saved.allocation_id])
     if saved.status != member.status:
+        await members.note_missing(tx, operation, saved)
         await state.derive_instance(tx, call.origin, instance, operation)
     return claim.receipt(operation)
 

@@ -227,6 +227,7 @@ async def _targets(
     layers = await policy.of_project(tx, call.in_project())
     policy_rules.check_limit(layers, "members_per_instance_max", present=len(members), asked=more)
     await _check_entitled_counts(tx, instance.project_id, instance.app_slug, 0, more)
+    await instances.fill_missing(tx, instance.instance_id, role.component_key, more)
     return [
         await instance_members.new(tx, call, instance, role.component_key, allocation_id)
         for allocation_id in body.allocation_ids

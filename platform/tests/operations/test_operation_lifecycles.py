@@ -269,8 +269,9 @@ class Storm(stateful.RuleBasedStateMachine):
         self._agree()
 
     @stateful.precondition(lambda self: self.held)
-    @stateful.rule(which=PICK, refused=st.booleans())
-    def fail(self, which: int, refused: bool) -> None:
+    @stateful.rule(which=PICK)
+    def fail(self, which: int) -> None:
+        refused = which % 5 == 4
         held = _pick(self.held, which)
         operation, epoch = self.model.operations[held.operation_id], held.claim.epoch
         is_repeat = operation.status == "failed" and epoch == operation.epoch

@@ -4,7 +4,7 @@ App handlers get a machine from `Operation.machine`. `connect` opens one over SS
 
 from gpuaas_sdk.machine.errors import CommandFailed, CommandTimedOut, MachineAway, MachineUnreachable
 from gpuaas_sdk.machine.machine import Machine, Ran
-from gpuaas_sdk.machine.ssh import MachineTarget, connect
+from gpuaas_sdk.machine.ssh import MachineTarget, RemoteWork, connect
 from gpuaas_sdk.machine.transport import Command, Completed, Transport
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "MachineTarget",
     "MachineUnreachable",
     "Ran",
+    "RemoteWork",
     "Transport",
     "connect",
 ]

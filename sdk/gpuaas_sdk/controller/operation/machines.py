@@ -9,10 +9,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
 import asyncssh
+import msgspec
 import structlog
 from gpuaas_contract.access import MachineAccess
 
-from gpuaas_sdk.machine import Machine, MachineTarget, MachineUnreachable
+from gpuaas_sdk.machine import Machine, MachineTarget, MachineUnreachable, RemoteWork
 from gpuaas_sdk.machine.record import AddLine, RecordingTransport
 from gpuaas_sdk.machine.renewal import Connection, RenewingTransport
 
@@ -34,14 +35,25 @@ class Machines:
     """Open the machines of one operation on demand and close them together."""
 
     def __init__(
-        self, grant: Grant, connect: Connect, add_line: AddLine, *, clock: Callable[[], float] = time.monotonic
+        self,
+        grant: Grant,
+        connect: Connect,
+        add_line: AddLine,
+        *,
+        work: str = "",
+        is_resumed: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`work` names the commands on the machines. `is_resumed`: commands of an earlier process may still run."""
         self._grant = grant
         self._connect = connect
         self._add_line = add_line
         self._clock = clock
         self._key = asyncssh.generate_private_key("ssh-ed25519")
         self._by_allocation: dict[str, RenewingTransport] = {}
+        self._work = work
+        self._is_resumed = is_resumed
+        self._works: dict[str, RemoteWork] = {}
         self._unused: dict[str, tuple[MachineAccess, float]] = {}
         """Access that was granted for a machine which was then unreachable, by allocation."""
 
@@ -65,7 +77,7 @@ class Machines:
         access, renew_at = granted
         connection = AsyncExitStack()
         try:
-            machine = await connection.enter_async_context(self._connect(target_of(access, address, self._key)))
+            machine = await connection.enter_async_context(self._connect(self._target(allocation_id, access, address)))
         except MachineUnreachable as error:
             # The certificate stays good for the next attempt: a machine that is off must not cost one every time.
             if not isinstance(error.__cause__, asyncssh.PermissionDenied):
@@ -73,6 +85,12 @@ class Machines:
             raise
         recording = RecordingTransport(machine.transport, self._add_line)
         return Connection(transport=recording, close=connection.aclose, renew_at=renew_at, clock=self._clock)
+
+    def _target(self, allocation_id: str, access: MachineAccess, address: str) -> MachineTarget:
+        if self._work and allocation_id not in self._works:
+            self._works[allocation_id] = RemoteWork(self._work, may_run_already=self._is_resumed)
+        target = target_of(access, address, self._key)
+        return msgspec.structs.replace(target, work=self._works.get(allocation_id))
 
     async def _granted(self, allocation_id: str) -> tuple[MachineAccess, float]:
         """Return access to the machine and the time until which its certificate is used: one that no connection has

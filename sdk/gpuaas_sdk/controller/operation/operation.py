@@ -81,7 +81,7 @@ class Operation:
         self._targets = {target.member_id: target for target in record.targets}
         self._failures: tuple[tuple[Member, Permanent], ...] = ()
         self._steps = Steps(lease)
-        self._machines = Machines(self._grant, connect, self._steps.add_line)
+        self._machines = Machines(self._grant, connect, self._steps.add_line, work=self.id, is_resumed=self.attempt > 1)
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -161,13 +161,16 @@ class Operation:
         away_since: float | None = None
         while True:
             try:
-                return await work(await self.machine(member))
+                result = await work(await self.machine(member))
             except MachineUnreachable as error:
                 away_since = away_since or time.monotonic()
                 if time.monotonic() - away_since >= patience_s:
                     raise MachineAway(member.node_name, member.address, patience_s, error.reason) from error
-                await self.say(str(error))
+                await self._steps.show_wait(str(error), member.member_id)
                 await asyncio.sleep(min(rules.pause_s(error.after_s), patience_s))
+            else:
+                await self._steps.end_wait(member.member_id)
+                return result
 
     async def answers(self, member: Member, *, patience_s: float = 20.0) -> bool:
         """Return whether the member's machine answers within the time.

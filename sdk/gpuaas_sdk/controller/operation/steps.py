@@ -100,17 +100,17 @@ class Steps:
                 pause_s = rules.pause_s(error.after_s)
                 if self._is_past_deadline(pause_s):
                     raise Permanent(f"The operation reached its deadline; the last error was: {error}") from error
-                await self._show(str(error), member_id)
+                await self.show_wait(str(error), member_id)
                 await asyncio.sleep(pause_s)
             else:
-                await self._end_wait(member_id)
+                await self.end_wait(member_id)
                 return result
 
     async def until(self, check: checks.Ask, every_s: float, within_s: float | None = None) -> checks.Check:
         """Ask until the check passes or the time is over. Past the operation's deadline raise `Permanent`."""
         left_s = (self._lease.record.deadline_at - datetime.datetime.now(datetime.UTC)).total_seconds()
         bound_s = max(0.0, left_s if within_s is None else min(within_s, left_s))
-        answer = await checks.until(check, within_s=bound_s, every_s=every_s, show=self._show)
+        answer = await checks.until(check, within_s=bound_s, every_s=every_s, show=self.show_wait)
         if not answer.ok and self._is_past_deadline(0):
             raise Permanent(f"The operation reached its deadline; it waited because: {answer.reason}")
         return answer
@@ -126,7 +126,7 @@ class Steps:
         next_at = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=pause_s)
         return next_at >= self._lease.record.deadline_at
 
-    async def _show(self, reason: str, member_id: str = "") -> None:
+    async def show_wait(self, reason: str, member_id: str = "") -> None:
         """Show why the work waits: in the running step, or in a step for the wait."""
         if _CURRENT_STEP.get() is not None:
             await self.say(reason)
@@ -139,14 +139,15 @@ class Steps:
         if reason != step.message:
             await self._report(step, "running", reason)
 
-    async def _end_wait(self, member_id: str) -> None:
+    async def end_wait(self, member_id: str = "") -> None:
+        """End the step that shows a wait, if there is one: the work continues."""
         step = self._waits.pop(member_id, None)
         if step is not None:
             await self._report(step, "succeeded", "")
 
     async def _perform(self, step: _RunningStep, attempt: Callable[[], Awaitable[None]]) -> None:
         for member_id in {"", step.member_id}:
-            await self._end_wait(member_id)
+            await self.end_wait(member_id)
         await self._report(step, "running", "")
         try:
             await self.until_deadline(attempt)
