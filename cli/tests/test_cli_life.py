@@ -42,6 +42,21 @@ def test_an_app_is_stopped_started_and_restarted(lively: Cli) -> None:
     assert _status(lively) == "running"
 
 
+@pytest.mark.parametrize("command", [("decommission", "lively"), ("secret", "revoke", "lively", "join-key")])
+def test_what_cannot_be_undone_needs_yes_where_nobody_can_answer(lively: Cli, command: tuple[str, ...]) -> None:
+    ended = lively(*command, expect=2)
+    assert "must be confirmed, but there is no terminal" in ended.err
+    assert f"gpuaas {' '.join(command)}" in ended.err
+    assert "--yes" in ended.err
+    assert _status(lively) == "running"
+
+
+def test_an_upgrade_to_a_version_that_does_not_exist_names_those_that_do(lively: Cli) -> None:
+    ended = lively("upgrade", "lively", "--version", "9.9.9", expect=4)
+    assert "demo has no version 9.9.9 that this project may deploy; it has 1.0.0" in ended.err
+    assert "entitle" not in ended.err
+
+
 def test_what_the_state_forbids_is_a_conflict(lively: Cli) -> None:
     ended = lively("start", "lively", expect=5)
     assert "The instance is running; start needs it failed or stopped" in ended.err

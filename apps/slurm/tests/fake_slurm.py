@@ -9,12 +9,20 @@ from typing import Any
 
 from gpuaas_app_slurm import controller
 from gpuaas_app_slurm.settings import Settings
+from gpuaas_app_slurm.workload import facts
 from gpuaas_sdk.controller import Instance, Member, RunnerSettings
 from gpuaas_sdk.machine import Ran
 from gpuaas_sdk.testing import FakeMachines, FakePlatform
 
 SETTINGS = Settings(reach_s=0.2, reach_leaving_s=0.2, first_job_s=1, join_s=0.2, cancel_jobs_s=0.2, drain_poll_s=0.01)
 OK = Ran(0, "", "")
+FACTS = """hostname=gpu
+cpus=4
+memory_mb=8000
+cgroup_v1=0
+cgroup_controllers=cpu cpuset memory
+slurmd=NodeName=gpu CPUs=4 Boards=1 SocketsPerBoard=1 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=8000
+"""
 AWAY = Ran(1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
 NODE_FAULTS = {"DOWN", "NOT_RESPONDING"}
 
@@ -66,6 +74,10 @@ class FakeSlurm:
     receipts: list[str] = field(default_factory=list)
     """Paths of the receipts on every machine."""
     scripts: list[tuple[str, ...]] = field(default_factory=list)
+
+    def answer_script(self, text: str) -> Ran | None:
+        """Return what scripts print that read a machine; None for those that change one."""
+        return Ran(0, FACTS, "") if facts.SCRIPT in text else None
 
     def answer(self, argv: tuple[str, ...]) -> Ran:
         match argv:
@@ -178,7 +190,7 @@ class Cluster:
 @contextlib.asynccontextmanager
 async def deployed_cluster() -> AsyncIterator[Cluster]:
     slurm = FakeSlurm(nodes={"gpu-2": ["IDLE"]})
-    platform, machines = FakePlatform("slurm"), FakeMachines(slurm.answer)
+    platform, machines = FakePlatform("slurm"), FakeMachines(slurm.answer, slurm.answer_script)
     inputs = {"cluster_name": "lab", "controller_allocation_id": "alloc_gpu-1"}
     members = {"controller": ["gpu-1"], "worker": ["gpu-2"]}
     instance = platform.add_instance(members, topology="split", inputs=inputs, ready=True)

@@ -6,10 +6,11 @@ import msgspec
 import pytest
 from gpuaas_app_slurm import checks, plan
 from gpuaas_app_slurm.checks import Finding
-from gpuaas_app_slurm.workload import observed, state
+from gpuaas_app_slurm.workload import observed
 from gpuaas_app_slurm.workload.observed import Closer, Observed, ObservedNode, Report, Reported
+from gpuaas_sdk.checks import Check
 
-UP, DOWN = state.Check(True), state.Check(False, "slurmctld does not answer: Slurmctld(primary) at gpu-1 is DOWN")
+UP, DOWN = Check(True), Check(False, "slurmctld does not answer: Slurmctld(primary) at gpu-1 is DOWN")
 MACHINE = checks.Machine("slurm", "gpu-2", "10.0.0.2")
 SOUND = Report(units={"slurmd": ("active", 0)}, key="aa", package="24.11.5-4")
 HEAD = Reported(report=Report(units={"slurmdbd": ("active", 0), "mariadb": ("active", 0)}, key="aa"), is_stale=False)

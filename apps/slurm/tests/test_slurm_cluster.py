@@ -222,11 +222,11 @@ async def _submit(lab: Lab, *arguments: str) -> str:
     return output
 
 
-async def _until(lab: Lab, wanted: str, *argv: str) -> str:
+async def _until(lab: Lab, wanted: str, *argv: str, on: str = "gpu-1") -> str:
     output = ""
     async with asyncio.timeout(120):
         while wanted not in output:
-            output = await lab.run("gpu-1", *argv)
+            output = await lab.run(on, *argv)
             await asyncio.sleep(0.2)
     return output
 
@@ -308,8 +308,9 @@ async def test_a_lost_worker_is_removed_only_by_force(lab: Lab, impatient_cloud:
         lab.command("cut", "gpu-3")
         try:
             refused = await cloud.perform(instance, "remove", ["gpu-3"])
-            assert refused.status == "failed"
-            assert "force" in refused.error.message
+            assert refused.error.failure_class == "refused"
+            assert "force" in refused.error.fix
+            assert cloud.worker(instance, "gpu-3").status == "ready"
             forced = await cloud.perform(instance, "remove", ["gpu-3"], force=True)
             assert forced.status == "succeeded", forced.error
             assert forced.targets[0].evidence.state == "unreachable"
@@ -318,6 +319,44 @@ async def test_a_lost_worker_is_removed_only_by_force(lab: Lab, impatient_cloud:
             lab.command("heal", "gpu-3")
         gone = await cloud.perform(instance, "decommission")
         assert gone.status == "succeeded", gone.error
+
+
+# What a machine has that lost its power while dpkg worked: a record of the last change that was not merged yet.
+INTERRUPT_DPKG = "dpkg -s slurmd > /var/lib/dpkg/updates/0000 && apt-get check 2>&1 | grep -q 'dpkg was interrupted'"
+
+
+async def test_a_dead_slurmd_and_an_interrupted_dpkg_do_not_stop_a_removal(lab: Lab, cloud: Cloud) -> None:
+    before = {name: await lab.snapshot(name) for name in ("gpu-1", "gpu-2", "gpu-3")}
+    async with cloud.controller():
+        instance = cloud.instance("gpu-1", ["gpu-2", "gpu-3"])
+        deployed = await cloud.perform(instance, "deploy")
+        assert deployed.status == "succeeded", deployed.error
+        job = (await _submit(lab, "-w", "gpu-3", "--wrap", "sleep 300")).split()[-1]
+        await _until(lab, "RUNNING", "squeue", "-h", "-j", job, "-o", "%T")
+        await lab.run("gpu-3", "systemctl", "kill", "-s", "KILL", "slurmd")
+        removed = await cloud.perform(instance, "remove", ["gpu-3"], force=True)
+        assert removed.status == "succeeded", removed.error
+        assert "gpu-3" not in await lab.run("gpu-1", "sinfo", "-N", "-h", "-o", "%N")
+        await lab.run("gpu-2", "bash", "-c", INTERRUPT_DPKG)
+        gone = await cloud.perform(instance, "decommission", force=True)
+        assert gone.status == "succeeded", gone.error
+    assert await _changes_since(lab, before) == {}
+
+
+async def test_a_cancelled_add_leaves_no_package_manager_running_and_no_trace(lab: Lab, cloud: Cloud) -> None:
+    async with cloud.controller():
+        instance = cloud.instance("gpu-1", ["gpu-2"])
+        deployed = await cloud.perform(instance, "deploy")
+        assert deployed.status == "succeeded", deployed.error
+        before = await lab.snapshot("gpu-3")
+        cloud.platform.records.add_member(instance, "worker", "gpu-3")
+        requested = cloud.request(instance, "add", ["gpu-3"])
+        await _until(lab, "apt-get", "sh", "-c", "pgrep -a apt-get || true", on="gpu-3")
+        cloud.platform.cancel(requested.operation_id)
+        ended = await cloud.platform.ended(requested.operation_id, timeout_s=300)
+        assert ended.status == "cancelled", ended.error
+        assert await lab.run("gpu-3", "sh", "-c", "pgrep -a 'apt-get|dpkg' || true") == ""
+        assert await lab.snapshot("gpu-3") ^ before == set()
 
 
 async def test_packages_that_were_installed_before_stay(lab: Lab, cloud: Cloud) -> None:
@@ -351,7 +390,7 @@ async def test_a_machine_of_another_instance_is_refused(lab: Lab, cloud: Cloud) 
         second = cloud.instance("gpu-3", ["gpu-2"])
         refused = await cloud.perform(second, "deploy")
         assert refused.status == "failed"
-        assert refused.error.failure_class == "needs_operator"
+        assert refused.error.failure_class == "refused"
         assert "another Slurm instance" in refused.error.message
         gone = await cloud.perform(second, "decommission")
         assert gone.status == "succeeded", gone.error

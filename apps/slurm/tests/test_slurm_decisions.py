@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from gpuaas_app_slurm import access, details, roles
 from gpuaas_app_slurm.workload import cluster, config, facts, home, packages, receipts, undo, warnings
-from gpuaas_sdk.failures import NeedsOperator, Permanent
+from gpuaas_sdk.failures import Permanent, Refused
 
 BARE = "hostname=gpu-2\ncpus=8\nmemory_mb=16000\ngpu=/dev/nvidia10\ngpu=/dev/nvidia2\n"
 PURE = BARE + "cgroup_v1=0\ncgroup_controllers=cpuset cpu io memory pids\n"
@@ -133,7 +133,7 @@ def test_what_was_absent_at_first_is_on_the_receipt() -> None:
 
 
 def test_a_machine_with_another_slurm_is_refused() -> None:
-    with pytest.raises(NeedsOperator, match=r"slurm\.conf"):
+    with pytest.raises(Refused, match=r"slurm\.conf"):
         receipts.first_receipt("inst_1", "gpu-2", "present /etc/slurm/slurm.conf\n")
 
 

@@ -1,5 +1,5 @@
-"""A refusal leaves everything as it was; exits are offered only where they can work; members that were given up are still
-wanted."""
+"""A refusal leaves everything as it was; exits are offered only where they can work; a member that was given up is
+still wanted."""
 
 import pytest
 from gpuaas_contract import errors, instances, runtime

@@ -11,12 +11,16 @@ RETRY_S = 0.05
 """Retry pause after a fake machine was unreachable; shorter than for real machines."""
 
 Answer = Callable[[tuple[str, ...]], Ran]
+Scripts = Callable[[str], Ran | None]
+"""Returns the result of a script by its text; None leaves it to the function for commands."""
 
 
 class FakeHost:
     """A fake host and the `Transport` to it. `files` holds its files; `ran` lists the commands that it received."""
 
-    def __init__(self, hostname: str, answer: Answer = lambda argv: Ran(0, "", "")) -> None:
+    def __init__(
+        self, hostname: str, answer: Answer = lambda argv: Ran(0, "", ""), scripts: Scripts = lambda text: None
+    ) -> None:
         self.hostname = hostname
         self.address = hostname
         self.files: dict[str, bytes] = {}
@@ -25,6 +29,7 @@ class FakeHost:
         self.commands: list[Command] = []
         self.reachable = True
         self._answer = answer
+        self._scripts = scripts
 
     @property
     def ran(self) -> list[tuple[str, ...]]:
@@ -40,7 +45,8 @@ class FakeHost:
             case ("sh", "-c", shell.GET, _, str(path)):
                 return self._get(path)
         self.commands.append(command)
-        ran = self._answer(command.argv)
+        ran = self._scripts(command.input.decode()) if command.argv[0] == "bash" else None
+        ran = ran or self._answer(command.argv)
         return Completed(ran.exit_status, ran.stdout.encode(), ran.stderr.encode())
 
     async def stream(self, command: Command) -> AsyncGenerator[str]:
@@ -96,15 +102,16 @@ class _ReadOnly:
 class FakeMachines:
     """Fake hosts, one per name, which exist independent of connections. Pass `connect` to `App.runner`."""
 
-    def __init__(self, answer: Answer = lambda argv: Ran(0, "", "")) -> None:
+    def __init__(self, answer: Answer = lambda argv: Ran(0, "", ""), scripts: Scripts = lambda text: None) -> None:
         self.by_host: dict[str, FakeHost] = {}
         self.connected: list[MachineTarget] = []
         self.open_connections = 0
         self._answer = answer
+        self._scripts = scripts
 
     def host(self, name: str) -> FakeHost:
         """Return the host of this name; the first call creates it."""
-        return self.by_host.setdefault(name, FakeHost(name, self._answer))
+        return self.by_host.setdefault(name, FakeHost(name, self._answer, self._scripts))
 
     @contextlib.asynccontextmanager
     async def connect(self, target: MachineTarget) -> AsyncIterator[Machine]:

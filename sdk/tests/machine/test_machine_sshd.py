@@ -9,7 +9,7 @@ from pathlib import Path
 import asyncssh
 import msgspec
 import pytest
-from gpuaas_sdk.machine import Machine, MachineTarget, MachineUnreachable, RemoteWork, connect
+from gpuaas_sdk.machine import CommandFailed, Machine, MachineTarget, MachineUnreachable, RemoteWork, connect
 from gpuaas_sdk.machine.ssh import SshTransport
 
 pytestmark = pytest.mark.machines
@@ -117,15 +117,16 @@ async def test_a_caller_that_dies_leaves_no_command_behind(at_work: Machine, mac
 
 
 async def test_the_next_claim_of_an_operation_stops_what_the_last_one_left_running(
-    target: MachineTarget, machine: Machine
+    target: MachineTarget, at_work: Machine, machine: Machine
 ) -> None:
-    left = "systemd-run -q --unit=gpuaas-op_1-left.scope --scope sleep 4321 >/dev/null 2>&1 & disown"
-    await machine.script(f"{left}; {left.replace('op_1', 'op_2')}")
+    running = asyncio.create_task(at_work.script(LEAVES_ITS_SESSION))
     await _until_they_sleep(machine)
-    async with connect(msgspec.structs.replace(target, work=RemoteWork("op_1", may_run_already=True))):
-        assert (await machine.script(SLEEPERS)).stdout == "1\n"
     async with connect(msgspec.structs.replace(target, work=RemoteWork("op_2", may_run_already=True))):
+        assert (await machine.script(SLEEPERS)).stdout == "2\n"
+    async with connect(msgspec.structs.replace(target, work=RemoteWork("op_1", may_run_already=True))):
         assert (await machine.script(SLEEPERS)).stdout == "0\n"
+    with pytest.raises(CommandFailed):
+        await running
 
 
 async def _until_they_sleep(machine: Machine) -> None:
