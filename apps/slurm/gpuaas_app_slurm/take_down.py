@@ -144,7 +144,7 @@ async def _idle_now(head: Machine, name: str) -> Evidence:
 
 
 async def _remove_by_force(op: Operation, member: Member, head: Machine | None, settings: Settings) -> None:
-    """Remove a worker whatever answers: its machine, its slurmd, slurmctld. Report what could not be done."""
+    """Remove a worker even if its machine, its slurmd or slurmctld does not answer. Report what could not be done."""
     name = await reports.node_name(op, member)
     answers = await op.answers(member, patience_s=settings.reach_leaving_s)
     not_done: list[str] = []
@@ -164,7 +164,7 @@ async def _remove_by_force(op: Operation, member: Member, head: Machine | None, 
         not_done.append(undo.left_behind(op.instance.instance_id, [roles.WORKER]))
     await _report_removing(op, member, evidence)
     if head is not None:
-        await op.step("delete the node, whatever its state", nodes.delete_by_force, head, name, member=member)
+        await op.step("delete the node in any state", nodes.delete_by_force, head, name, member=member)
     if answers:
         await op.step("take Slurm off the machine", uninstall_member, op, member, settings, member=member)
     left = {"left_behind": "; ".join(not_done)} if not_done else {}
@@ -320,13 +320,13 @@ async def _report_removing(op: Operation, member: Member, evidence: Evidence) ->
 
 async def _head_if_it_answers(op: Operation, settings: Settings) -> Machine | None:
     """Return the controller machine; None if it or slurmctld does not answer for a while."""
-    found: list[Machine] = []
+    answering: list[Machine] = []
 
     async def answers() -> Check:
         machine = await op.machine(roles.controller_of(op.members))
         check = await slurm.controller_answers(machine)
-        found[:] = [machine] if check.ok else []
+        answering[:] = [machine] if check.ok else []
         return check
 
     await op.until(answers, within_s=settings.reach_leaving_s, every_s=2.0)
-    return found[0] if found else None
+    return answering[0] if answering else None

@@ -116,7 +116,7 @@ async def test_a_cancelled_drain_lifts_its_drain_and_the_worker_is_ready(cluster
     assert "drained_by" not in cluster.member("gpu-2").adapter_detail
 
 
-async def test_a_drain_of_somebody_else_stays_after_a_cancelled_drain(cluster: Cluster) -> None:
+async def test_a_drain_by_another_user_stays_after_a_cancelled_drain(cluster: Cluster) -> None:
     cluster.slurm.jobs = [FakeJob(7)]
     cluster.slurm.nodes["gpu-2"], cluster.slurm.reasons["gpu-2"] = ["DRAIN", "IDLE"], "bad DIMM"
     operation_id = await cluster.started("drain", [cluster.member("gpu-2")])

@@ -62,7 +62,7 @@ async def test_a_member_that_is_refused_keeps_its_status_and_the_others_go_on(
         async def one(member: Member) -> None:
             await op.report(member, status="draining")
             if member.node_name == "n1":
-                raise Refused("somebody else drains it")
+                raise Refused("another user drains it")
             await op.report(member, status="drained")
 
         results = await op.each(op.to_do, one, raises=False)
@@ -74,7 +74,7 @@ async def test_a_member_that_is_refused_keeps_its_status_and_the_others_go_on(
     async with working():
         ended = await platform.ended(request.operation_id)
     assert [(target.outcome, target.error) for target in ended.targets] == [
-        ("refused", "somebody else drains it"),
+        ("refused", "another user drains it"),
         ("succeeded", ""),
     ]
     assert ended.error is not None
