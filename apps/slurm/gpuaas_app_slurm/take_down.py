@@ -46,7 +46,11 @@ async def decommission(op: Operation, settings: Settings) -> None:
         await op.step("reach the machines", _require_machines, op, settings)
     for controller in controllers:
         await op.step("check for jobs", _check_for_jobs, op, controller, settings)
-    await op.each(workers, lambda member: _decommission(op, member, settings))
+    results = await op.each(workers, lambda member: _decommission(op, member, settings), raises=False)
+    if results.failed:
+        if not results.ok:
+            await _reopen(op)
+        return
     await op.each(controllers, lambda member: _decommission(op, member, settings))
 
 
@@ -108,7 +112,9 @@ async def remove_member(op: Operation, member: Member, head: Machine, settings: 
     """Remove a worker whose machine answers, after its jobs have ended."""
     name = await reports.node_name(op, member)
     if op.now(member).status != "removing":
-        await _require_removable(op, member, head, name, settings)
+        # After a crash the drain may be set already. Then something was changed, so it is too late to refuse.
+        if op.now(member).status == op.status_before(member):
+            await _require_removable(op, member, head, name, settings)
         if await nodes.read(head, name) is not None:
             await drain_member(op, member, head, settings)
         await _report_removing(op, member, await _idle_now(head, name))
@@ -223,8 +229,10 @@ async def _check_for_jobs(op: Operation, controller: Member, settings: Settings)
 async def _close(op: Operation, head: Machine, settings: Settings) -> None:
     """Close the partition if there are no jobs, and check again: a job may have been submitted before it was closed."""
     partition = config.parse_inputs(op.instance.inputs).partition
-    if not op.force:
-        _refuse_jobs(await nodes.jobs_of_cluster(head))
+    if not op.force and (jobs := await nodes.jobs_of_cluster(head)):
+        if op.attempt > 1:
+            await nodes.set_partition(head, partition, "up")  # an earlier attempt may have closed it
+        _refuse_jobs(jobs)
     await nodes.set_partition(head, partition, "down")
     if op.force:
         check = await nodes.cancel_all_jobs(head, timeout_s=settings.cancel_jobs_s, progress=op.say)
@@ -233,6 +241,13 @@ async def _close(op: Operation, head: Machine, settings: Settings) -> None:
     elif jobs := await nodes.jobs_of_cluster(head):
         await nodes.set_partition(head, partition, "up")
         _refuse_jobs(jobs)
+
+
+async def _reopen(op: Operation) -> None:
+    """Open the partition again if no member was taken off its machine: the cluster continues."""
+    if all(op.now(member).status in ("ready", "degraded", "drained") for member in roles.workers_of(op.members)):
+        head = await reports.head(op)
+        await nodes.set_partition(head, config.parse_inputs(op.instance.inputs).partition, "up")
 
 
 def _refuse_jobs(jobs: tuple[state.Job, ...]) -> None:
