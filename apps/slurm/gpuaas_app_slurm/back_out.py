@@ -31,7 +31,7 @@ async def undo_remove(op: Operation, settings: Settings) -> None:
 
 
 async def undo_resume(op: Operation, settings: Settings) -> None:
-    """Drain the nodes again. Jobs that started meanwhile continue, so a node may stay `draining`."""
+    """Drain the nodes again. Jobs that started in the meantime continue, so a node may stay `draining`."""
     head = await reports.head(op)
     await op.each(op.to_do, lambda member: _drain_again(op, member, head), raises=False)
     await reports.publish_access(op)

@@ -46,7 +46,11 @@ async def decommission(op: Operation, settings: Settings) -> None:
         await op.step("reach the machines", _require_machines, op, settings)
     for controller in controllers:
         await op.step("check for jobs", _check_for_jobs, op, controller, settings)
-    await op.each(nodes_left, lambda member: _decommission(op, member, settings))
+    results = await op.each(nodes_left, lambda member: _decommission(op, member, settings), raises=False)
+    if results.failed:
+        if not results.ok:
+            await _reopen(op)
+        return
     await op.each(controllers, lambda member: _decommission(op, member, settings))
 
 
@@ -108,7 +112,9 @@ async def remove_member(op: Operation, member: Member, head: Machine, settings: 
     """Remove a worker whose machine answers, after its jobs have ended."""
     name = await reports.node_name(op, member)
     if op.now(member).status != "removing":
-        await _require_removable(op, member, head, name, settings)
+        # After a crash the drain may be set already. Then something was changed, so it is too late to refuse.
+        if op.now(member).status == op.status_before(member):
+            await _require_removable(op, member, head, name, settings)
         if await nodes.read(head, name) is not None:
             await drain_member(op, member, head, settings)
         await _report_removing(op, member, await _idle_now(head, name))
@@ -144,7 +150,7 @@ async def _idle_now(head: Machine, name: str) -> Evidence:
 
 
 async def _remove_by_force(op: Operation, member: Member, head: Machine | None, settings: Settings) -> None:
-    """Remove a worker whatever answers: its machine, its slurmd, slurmctld. Report what could not be done."""
+    """Remove a worker even if its machine, its slurmd or slurmctld does not answer. Report what could not be done."""
     name = await reports.node_name(op, member)
     answers = await op.answers(member, patience_s=settings.reach_leaving_s)
     not_done: list[str] = []
@@ -164,7 +170,7 @@ async def _remove_by_force(op: Operation, member: Member, head: Machine | None, 
         not_done.append(undo.left_behind(op.instance.instance_id, [member.component_key]))
     await _report_removing(op, member, evidence)
     if head is not None:
-        await op.step("delete the node, whatever its state", nodes.delete_by_force, head, name, member=member)
+        await op.step("delete the node in any state", nodes.delete_by_force, head, name, member=member)
     if answers:
         await op.step("take Slurm off the machine", uninstall_member, op, member, settings, member=member)
     left = {"left_behind": "; ".join(not_done)} if not_done else {}
@@ -223,8 +229,10 @@ async def _check_for_jobs(op: Operation, controller: Member, settings: Settings)
 async def _close(op: Operation, head: Machine, settings: Settings) -> None:
     """Close the partition if there are no jobs, and check again: a job may have been submitted before it was closed."""
     partition = config.parse_inputs(op.instance.inputs).partition
-    if not op.force:
-        _refuse_jobs(await nodes.jobs_of_cluster(head))
+    if not op.force and (jobs := await nodes.jobs_of_cluster(head)):
+        if op.attempt > 1:
+            await nodes.set_partition(head, partition, "up")  # an earlier attempt may have closed it
+        _refuse_jobs(jobs)
     await nodes.set_partition(head, partition, "down")
     if op.force:
         check = await nodes.cancel_all_jobs(head, timeout_s=settings.cancel_jobs_s, progress=op.say)
@@ -233,6 +241,13 @@ async def _close(op: Operation, head: Machine, settings: Settings) -> None:
     elif jobs := await nodes.jobs_of_cluster(head):
         await nodes.set_partition(head, partition, "up")
         _refuse_jobs(jobs)
+
+
+async def _reopen(op: Operation) -> None:
+    """Open the partition again if no member was taken off its machine: the cluster continues."""
+    if all(op.now(member).status in ("ready", "degraded", "drained") for member in roles.workers_of(op.members)):
+        head = await reports.head(op)
+        await nodes.set_partition(head, config.parse_inputs(op.instance.inputs).partition, "up")
 
 
 def _refuse_jobs(jobs: tuple[state.Job, ...]) -> None:
@@ -320,13 +335,13 @@ async def _report_removing(op: Operation, member: Member, evidence: Evidence) ->
 
 async def _head_if_it_answers(op: Operation, settings: Settings) -> Machine | None:
     """Return the controller machine; None if it or slurmctld does not answer for a while."""
-    found: list[Machine] = []
+    answering: list[Machine] = []
 
     async def answers() -> Check:
         machine = await op.machine(roles.controller_of(op.members))
         check = await slurm.controller_answers(machine)
-        found[:] = [machine] if check.ok else []
+        answering[:] = [machine] if check.ok else []
         return check
 
     await op.until(answers, within_s=settings.reach_leaving_s, every_s=2.0)
-    return found[0] if found else None
+    return answering[0] if answering else None

@@ -90,6 +90,16 @@ async def test_a_decommission_that_cannot_read_the_queue_is_refused(cluster: Clu
     assert {target.evidence.state for target in forced.targets} == {"unknown"}
 
 
+async def test_a_decommission_that_meets_a_dead_node_after_its_check_reopens_the_partition(cluster: Cluster) -> None:
+    cluster.slurm.nodes["gpu-2"] = ["DOWN", "NOT_RESPONDING"]
+    ended = await cluster.perform("decommission")
+    assert (ended.error.failure_class, "it is unknown whether jobs still run" in ended.error.message) == (
+        "refused",
+        True,
+    )
+    assert (cluster.slurm.partition_states, cluster.status()) == (["down", "up"], "running")
+
+
 async def test_a_drain_shows_that_it_waits_for_slurmctld(cluster: Cluster) -> None:
     cluster.slurm.is_up = False
     operation_id = await cluster.started("drain", [cluster.member("gpu-2")])
@@ -116,7 +126,7 @@ async def test_a_cancelled_drain_lifts_its_drain_and_the_worker_is_ready(cluster
     assert "drained_by" not in cluster.member("gpu-2").adapter_detail
 
 
-async def test_a_drain_of_somebody_else_stays_after_a_cancelled_drain(cluster: Cluster) -> None:
+async def test_a_drain_by_another_user_stays_after_a_cancelled_drain(cluster: Cluster) -> None:
     cluster.slurm.jobs = [FakeJob(7)]
     cluster.slurm.nodes["gpu-2"], cluster.slurm.reasons["gpu-2"] = ["DRAIN", "IDLE"], "bad DIMM"
     operation_id = await cluster.started("drain", [cluster.member("gpu-2")])

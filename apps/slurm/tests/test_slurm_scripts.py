@@ -38,7 +38,7 @@ def test_an_update_reports_that_another_program_holds_the_lock_of_the_lists(tmp_
     ("error", "status"),
     [("", 0), ("dpkg: error: dpkg frontend lock is locked by process 17", packages.LOCKED_STATUS), ("broken", 1)],
 )
-def test_a_repair_tells_a_locked_dpkg_from_a_broken_one(tmp_path: Path, error: str, status: int) -> None:
+def test_a_repair_distinguishes_a_locked_dpkg_from_a_broken_one(tmp_path: Path, error: str, status: int) -> None:
     program(tmp_path / "dpkg", f'[ -z "{error}" ] || {{ echo "{error}" >&2; exit 2; }}')
     assert run(packages.REPAIR, programs=tmp_path) == status
 

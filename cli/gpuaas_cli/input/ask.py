@@ -56,7 +56,7 @@ def is_possible(flags: Flags) -> bool:
 
 
 def require_answer(flags: Flags, again: str) -> None:
-    """Refuse a command that must be confirmed where nobody can answer. Scripts add --yes."""
+    """Refuse a command that must be confirmed if there is no user to answer. Scripts add --yes."""
     if not is_possible(flags):
         raise failures.usage("The command must be confirmed, but there is no terminal", f"{again} --yes")
 

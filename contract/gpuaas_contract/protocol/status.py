@@ -126,8 +126,8 @@ def merged(present: Sequence[Condition], reported: Sequence[Condition]) -> list[
 
 
 def leaves_gap(operation: OperationHead, status: MemberStatus) -> bool:
-    """Return whether a member that is now `status` is missing in its role: it was given up, and nobody asked to remove
-    it."""
+    """Return whether a member that is now `status` is missing in its role: it was given up, and no user asked to
+    remove it."""
     backs_out = operation.compensating or operation.status == "cancelling"
     return status == "tombstoned" and operation.kind not in ("remove", "decommission") and not backs_out
 

@@ -51,7 +51,7 @@ def admits(entitlement: Entitlement | None, version: AppVersion) -> bool:
 
 
 def admits_any(entitlement: Entitlement | None, version: str) -> bool:
-    """Return whether the entitlement includes a version of this number, in whatever channels it would be."""
+    """Return whether the entitlement includes a version of this number, in any channel."""
     return entitlement is not None and entitlement.enabled and admits_version(entitlement, version)
 
 

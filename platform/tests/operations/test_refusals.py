@@ -27,16 +27,16 @@ async def test_a_refused_decommission_leaves_the_instance_running_and_offers_a_r
 
 async def test_a_refused_member_gets_its_status_back_and_the_operation_names_it(world: World) -> None:
     cluster = await Cluster.running(world)
-    one, other = await cluster.hands()
-    await cluster.operate("drain", one, other)
+    first, other = await cluster.hands()
+    await cluster.operate("drain", first, other)
     held = await cluster.controller.take()
-    await held.report(one, "draining")
-    await held.report(one, "draining", refused=True, status_reason="somebody else drains it")
+    await held.report(first, "draining")
+    await held.report(first, "draining", refused=True, status_reason="another user drains it")
     await held.report(other, "draining", "drained")
     ended = await held.complete()
-    assert await cluster.statuses(one, other) == ["ready", "drained"]
+    assert await cluster.statuses(first, other) == ["ready", "drained"]
     assert {target.member_id: (target.outcome, target.error) for target in ended.targets} == {
-        one: ("refused", "somebody else drains it"),
+        first: ("refused", "another user drains it"),
         other: ("succeeded", ""),
     }
     assert ended.error is not None
@@ -100,10 +100,10 @@ async def _counts(cluster: Cluster) -> tuple[int, int, str]:
 
 async def test_a_retry_is_not_offered_after_a_later_operation_removed_what_failed(world: World) -> None:
     cluster = await Cluster.running(world)
-    one, other = await cluster.hands()
-    drain = await cluster.operate("drain", one, other)
+    first, other = await cluster.hands()
+    drain = await cluster.operate("drain", first, other)
     held = await cluster.controller.take()
-    await held.report(one, "draining", "drained")
+    await held.report(first, "draining", "drained")
     await held.report(other, "failed")
     await held.complete()
     assert "retry" in await exits(world, drain)

@@ -95,7 +95,7 @@ async def resume(controller: Machine, name: str) -> None:
 
 
 async def undrain(controller: Machine, name: str, operation_id: str) -> None:
-    """Lift the drain that this operation has set. A drain of anybody else stays."""
+    """Lift the drain that this operation has set. A drain by another user stays."""
     node = await read(controller, name)
     if node is not None and state.drained_by_operation(node, operation_id):
         await _change(controller, "update", f"nodename={name}", "state=resume")

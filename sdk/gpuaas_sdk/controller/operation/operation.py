@@ -351,6 +351,7 @@ class Operation:
     async def turn_back(self) -> None:
         """Begin to undo the work. The kit calls this after a cancel, when the handler has stopped."""
         self.backs_out = True
+        self._failures = ()
         await self._steps.turn_back()
 
     async def close(self) -> None:

@@ -1,5 +1,6 @@
 """A refusal leaves everything as it was, and every wait shows for what."""
 
+import asyncio
 import datetime
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -62,7 +63,7 @@ async def test_a_member_that_is_refused_keeps_its_status_and_the_others_go_on(
         async def one(member: Member) -> None:
             await op.report(member, status="draining")
             if member.node_name == "n1":
-                raise Refused("somebody else drains it")
+                raise Refused("another user drains it")
             await op.report(member, status="drained")
 
         results = await op.each(op.to_do, one, raises=False)
@@ -74,7 +75,7 @@ async def test_a_member_that_is_refused_keeps_its_status_and_the_others_go_on(
     async with working():
         ended = await platform.ended(request.operation_id)
     assert [(target.outcome, target.error) for target in ended.targets] == [
-        ("refused", "somebody else drains it"),
+        ("refused", "another user drains it"),
         ("succeeded", ""),
     ]
     assert ended.error is not None
@@ -225,3 +226,32 @@ async def test_evidence_has_the_time_of_the_observation(app: App, platform: Fake
         ended = await platform.ended(request.operation_id)
     assert ended.targets[0].evidence is not None
     assert ended.targets[0].evidence.observed_at == looked_at
+
+
+async def test_failures_before_a_cancel_do_not_fail_the_undo(
+    app: App, platform: FakePlatform, working: Working
+) -> None:
+    @app.operation("drain", role="worker")
+    async def drain(op: Operation) -> None:
+        async def one(member: Member) -> None:
+            raise Permanent("no answer")
+
+        await op.each(op.to_do, one, raises=False)
+        await op.step("wait", _for_ever)
+
+    @app.undo("drain", role="worker")
+    async def undo(op: Operation) -> None:
+        for member in op.to_do:
+            await op.report(member, status="ready")
+
+    instance = platform.add_instance({"worker": ["n1"]}, ready=True)
+    request = platform.request(instance, "drain", component_key="worker")
+    async with working(lease_s=3):
+        await platform.until(request.operation_id, lambda now: bool(now.steps))
+        platform.cancel(request.operation_id)
+        ended = await platform.ended(request.operation_id)
+    assert ended.status == "cancelled", ended.error
+
+
+async def _for_ever() -> None:
+    await asyncio.Event().wait()
