@@ -108,10 +108,9 @@ async def test_an_mpi_program_compiled_at_home_runs_over_two_machines(day: Day) 
 
 
 async def test_an_mpi_program_that_is_missing_on_one_machine_ends_by_itself(day: Day) -> None:
-    only_rank_0 = "[ $SLURM_PROCID = 0 ] && exec ./hello; exec ./missing"
-    output = await day.person(
-        f"cd; timeout 60 srun -Q -N2 --ntasks-per-node=1 --mem-per-cpu=200 sh -c '{only_rank_0}' 2>/dev/null || echo ended $?"
-    )
+    program = "[ $SLURM_PROCID = 0 ] && exec ./hello; exec ./missing"
+    options = "-Q -N2 --ntasks-per-node=1 --mem-per-cpu=200"
+    output = await day.person(f"cd; timeout 60 srun {options} sh -c '{program}' 2>/dev/null || echo ended $?")
     assert "ended" in output, "the other rank does not wait for it"
     assert "ended 124" not in output, "and no time limit was needed"
 
