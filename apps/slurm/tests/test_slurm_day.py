@@ -174,8 +174,10 @@ async def test_no_daemon_reports_an_error_about_its_plugins(day: Day) -> None:
 async def test_a_reboot_through_slurm_brings_the_node_back_with_its_homes(day: Day) -> None:
     """A machine of the lab that restarts itself stops, so the lab starts it again."""
     await day.lab.run("gpu-1", "scontrol", "reboot", "ASAP", "nextstate=RESUME", "gpu-3")
+    power = ""
     async with asyncio.timeout(180):
-        while "stopped" not in day.lab.command("status"):
+        while "stopped" not in power:
+            power = await asyncio.to_thread(day.lab.command, "status")
             await asyncio.sleep(0.5)
     day.lab.command("start", "gpu-3")
     await day.until("gpu-3 idle", "sinfo", "-h", "-N", "-o", "%N %T")
