@@ -87,6 +87,7 @@ PATHS = (
     "/etc/subuid-",
     "/etc/subgid-",
     "/var/cache/debconf/tmp.ci",
+    "/var/lib/systemd/timers/stamp-logrotate.timer",
     "/var/lib/ucf/hashfile.1",
     "/var/lib/ucf/hashfile.2",
 )

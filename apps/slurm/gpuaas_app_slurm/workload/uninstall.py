@@ -58,6 +58,8 @@ DELETE_RECEIPT = r"""
 systemctl daemon-reload
 systemctl reset-failed 2>/dev/null || true
 rm -f -- "$1"
+# systemd makes this folder for the first timer with a stamp, which may have been that of logrotate.
+[ ! -d /var/lib/systemd/timers ] || rmdir --ignore-fail-on-non-empty /var/lib/systemd/timers
 rmdir --ignore-fail-on-non-empty -- "$(dirname -- "$1")"
 [ -d /var/lib/gpuaas-app/slurm ] || rmdir --ignore-fail-on-non-empty /var/lib/gpuaas-app
 """
