@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from gpuaas_contract import errors, identity, instances, operations, runtime, stewardships
+from gpuaas_contract.posix import PosixPerson
 from gpuaas_platform import server
 from gpuaas_platform.edge import http
 from gpuaas_platform.operations import fence, reconcile
@@ -57,7 +58,13 @@ class Replica:
             return False
         epoch = held.epoch
         look = Reconciliation(
-            self.client, self.stewardships, self.name, about, Watch(instance=about), connect=machine.connect
+            self.client,
+            self.stewardships,
+            self.name,
+            about,
+            Watch(instance=about),
+            connect=machine.connect,
+            people=_nobody,
         )
         try:
             await look.report([ReportedCondition(type="Seen", status="true", message=f"{self.name}: {text}")])
@@ -65,6 +72,10 @@ class Replica:
             return False
         self.accepted.append((look.instance.revision, epoch, self.name))
         return True
+
+
+async def _nobody() -> tuple[PosixPerson, ...]:
+    return ()
 
 
 async def test_never_do_two_processes_report_under_one_epoch_and_a_paused_one_is_refused(world: World) -> None:
