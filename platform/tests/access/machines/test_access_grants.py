@@ -297,7 +297,7 @@ async def test_a_persons_access_ends_with_their_role_and_with_them(world: World)
     _, allocation_id = await _allocation(world, "n1")
     ada = await world.person("ada")
     for taken in (_take_role, _disable_person):
-        binding = await world.call(bindings.PROJECT_BINDING_CREATE, {"user_id": ada.user_id, "role": "project_member"})
+        binding = await world.call(bindings.PROJECT_BINDING_CREATE, {"user_id": ada.user_id, "role": "project_admin"})
         granted = await world.machine_access(ada.token, allocation_id)
         await grants_reconcile.sweep(world.site)
         assert (await _grant(world, granted.grant_id)).state == "active"
@@ -354,7 +354,7 @@ async def _grant(world: World, grant_id: str) -> access.MachineGrant:
 
 async def _take_role(world: World, _: str, binding_id: str) -> str:
     await world.call(bindings.PROJECT_BINDING_DELETE, binding_id=binding_id)
-    return "the person may no longer log in to machines of the project"
+    return "the person may no longer log in to machines of the project as root"
 
 
 async def _disable_person(world: World, user_id: str, _: str) -> str:
