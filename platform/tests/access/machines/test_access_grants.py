@@ -88,13 +88,13 @@ async def test_the_list_shows_who_may_enter_which_machine_for_which_operation_un
 
 async def test_a_dry_run_shows_what_would_be_granted_and_no_certificate(world: World, entered: Entered) -> None:
     """A certificate would open the machine, and no one could revoke what is not on the list."""
-    body = {"public_key": _PUBLIC_KEY}
+    body = {"public_key": _PUBLIC_KEY, "as": "root"}
     where = {"query": {"dry_run": "true"}, "allocation_id": entered.allocation_id}
     shown = await world.call(access.MACHINE_ACCESS, body, **where)
     assert (shown.principal, shown.certificate) == (entered.allocation_id, "")
     assert len(await entered.listed()) == 1
     with pytest.raises(errors.ValidationFailed, match="not an OpenSSH public key"):
-        await world.call(access.MACHINE_ACCESS, {"public_key": "junk"}, **where)
+        await world.call(access.MACHINE_ACCESS, {**body, "public_key": "junk"}, **where)
 
 
 async def test_a_certificate_has_one_principal_one_source_and_is_valid_for_ten_minutes(entered: Entered) -> None:

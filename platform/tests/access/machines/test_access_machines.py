@@ -209,7 +209,7 @@ async def test_people_have_accounts_of_their_own_and_lose_them_with_the_role(clo
     await _until_gone("gpu-2", "sleep 779[01]")
     left = await asyncio.to_thread(lab, "exec", "gpu-2", "--", "sh", "-c", "pgrep -f 'sleep 7792'; cat ~ada/thesis")
     assert left.split()[-1] == "x"
-    assert len(left.split()) == 2, "the job of a scheduler goes on"
+    assert len(left.split()) == 2, "the job of a scheduler continues"
     assert bea_id in {item.user_id for item in (await cloud.call(posix.POSIX_PEOPLE)).items if item.state == "active"}
 
 
