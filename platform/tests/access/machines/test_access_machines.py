@@ -207,7 +207,7 @@ async def test_people_have_accounts_of_their_own_and_lose_them_with_the_role(clo
     await access_lab.until_enforced(cloud, hers.granted.grant_id)
     assert await access_lab.is_refused_by_both(hers)
     await _until_gone("gpu-2", "sleep 779[01]")
-    left = await asyncio.to_thread(lab, "exec", "gpu-2", "--", "sh", "-c", "pgrep -f 'sleep 7792'; cat ~ada/thesis")
+    left = await asyncio.to_thread(lab, "exec", "gpu-2", "--", "sh", "-c", "pgrep -f 'sleep 7792$'; cat ~ada/thesis")
     assert left.split()[-1] == "x"
     assert len(left.split()) == 2, "the job of a scheduler continues"
     assert bea_id in {item.user_id for item in (await cloud.call(posix.POSIX_PEOPLE)).items if item.state == "active"}
@@ -233,5 +233,5 @@ async def test_a_released_allocation_ends_its_sessions_and_leaves_no_trust_behin
     await access_lab.until_enforced(cloud, entrance.granted.grant_id)
     assert await access_lab.is_refused_by_both(entrance)
     left = "ls /etc/gpuaas/ssh /run/gpuaas /etc/ssh/sshd_config.d/50-gpuaas.conf /etc/gpuaas/people /home/people"
-    left = f"{left} 2>/dev/null; {ACCOUNTS}; pgrep -f 'sleep 7792'; true"
+    left = f"{left} 2>/dev/null; {ACCOUNTS}; pgrep -f 'sleep 7792$'; true"
     assert await asyncio.to_thread(lab, "exec", "gpu-2", "--", "sh", "-c", left) == ""
