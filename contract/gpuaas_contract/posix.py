@@ -16,6 +16,7 @@ PersonState = Literal["active", "left"]
 Login = Annotated[
     str,
     msgspec.Meta(
+        max_length=LOGIN_LENGTH_MAX,
         pattern=r"^[a-z_][a-z0-9_-]{0,30}(?!\n)$",
         description="Up to 31 lower-case letters, digits, hyphens or underscores; the first is a letter or underscore.",
     ),

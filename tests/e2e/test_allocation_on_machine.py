@@ -212,7 +212,7 @@ async def test_a_key_in_the_home_folder_opens_nothing(cloud: LocalCloud, owner: 
     (tmp_path / "known").write_text(f"{allocation.address} {await owner.host_key()}\n")
     public_key = key_file.with_suffix(".pub").read_text().strip()
     command = f"umask 077 && mkdir -p ~/.ssh && echo '{public_key}' >~/.ssh/authorized_keys"
-    cloud.gpuaas("ssh", MACHINE, "--", "sh", "-c", command)
+    cloud.gpuaas("ssh", MACHINE, "--root", "--", "sh", "-c", command)
     assert _ssh(allocation, key_file) == (255, "")
 
 
@@ -220,7 +220,7 @@ async def test_a_release_removes_everything_that_a_user_did_on_a_machine(
     cloud: LocalCloud, owner: Owner, before: dict[str, Any]
 ) -> None:
     allocation = await owner.reach_active()
-    cloud.gpuaas("ssh", MACHINE, "--", "bash", "-c", MESS)
+    cloud.gpuaas("ssh", MACHINE, "--root", "--", "bash", "-c", MESS)
     assert machine_state.difference(before, machine_state.capture(LAB, MACHINE))
     await owner.release()
     released = await owner.until("released")
@@ -277,7 +277,8 @@ async def test_a_machine_that_is_installed_again_can_be_entered_as_before(cloud:
     await owner.until_prepared_again(former.allocation_id)
     present = await owner.until("active")
     assert (present.allocation_id, present.username_on_node) == (former.allocation_id, former.username_on_node)
-    assert cloud.gpuaas("ssh", MACHINE, "--", "id", "-un").stdout.strip() == former.username_on_node
+    assert cloud.gpuaas("ssh", MACHINE, "--root", "--", "id", "-un").stdout.strip() == former.username_on_node
+    assert cloud.gpuaas("ssh", MACHINE, "--", "id", "-un").stdout.strip() == "admin"
 
 
 def _new_key(folder: Path, name: str) -> Path:

@@ -118,13 +118,13 @@ def shared_mounts(declared: Path = DECLARED_SHARED, mounts: Path = MOUNTS) -> li
 
 def network_mounts(mountinfo: str) -> list[dict[str, str]]:
     """Return the mounts of network and cluster file systems, from the text of /proc/self/mountinfo."""
-    found = []
+    mounts = []
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
         fields, more = before.split(" "), after.split(" ")
         if len(fields) > 4 and len(more) > 1 and _is_shared_kind(more[0]):
-            found.append({"path": _unescaped(fields[4]), "source": _unescaped(more[1]), "fstype": more[0]})
-    return found
+            mounts.append({"path": _unescaped(fields[4]), "source": _unescaped(more[1]), "fstype": more[0]})
+    return mounts
 
 
 def is_shared(path: Path, mounts: list[dict[str, str]]) -> bool:

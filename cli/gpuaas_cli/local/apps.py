@@ -148,7 +148,7 @@ class LocalApp:
         name = self.request.app
         command = machine.first_command(await self.session.call(instances.ACCESS_BUNDLE_GET, instance_id=name), name)
         with report.step(f"trying `{command.line}`", f"{name} works: `{command.line}`"):
-            async with machine.entered(self.session, command.allocation_id) as login:
+            async with machine.entered(self.session, command.allocation_id, "root") as login:
                 shown = await _until_it_works(login, machine.as_user(command), name)
         allocations = await self.session.every(capacity.ALLOCATION_LIST)
         node = {item.allocation_id: item.node_name for item in allocations}[command.allocation_id]

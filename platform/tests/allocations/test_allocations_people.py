@@ -36,8 +36,8 @@ async def register_key(world: World, person: Person) -> ssh_keys.SshKey:
 async def announced(world: World) -> list[Any]:
     """Run the loop of people, and return the payloads of all events so far."""
     await world.sweep_people()
-    found = (await world.call(events.EVENT_LIST, query={"limit": 500})).items
-    return [event.payload for event in found if event.type == EVENT]
+    items = (await world.call(events.EVENT_LIST, query={"limit": 500})).items
+    return [event.payload for event in items if event.type == EVENT]
 
 
 async def allocated(world: World, name: str = "n1") -> tuple[Node, str]:
@@ -168,8 +168,8 @@ async def test_a_person_logs_in_as_themselves_once_the_machine_has_their_account
         await enter(world, ada, allocation_id)
     await world.install_people(n1)
     for way in ("person", None):
-        opened = await enter(world, ada, allocation_id, way)
-        assert (opened.user, opened.principal) == ("ada", f"{allocation_id}/{ada.user_id}")
+        granted = await enter(world, ada, allocation_id, way)
+        assert (granted.user, granted.principal) == ("ada", f"{allocation_id}/{ada.user_id}")
     (grant, _) = (await world.call(access.GRANT_LIST)).items
     assert grant.access == "person"
 
@@ -182,8 +182,8 @@ async def test_root_needs_its_own_permission_and_the_refusal_names_who_can_give_
     with pytest.raises(errors.PermissionDenied, match="can give you the role: admin, bea") as refused:
         await enter(world, ada, allocation_id, "root")
     assert refused.value.details == {"permission": "access.machine.root"}
-    opened = await enter(world, bea, allocation_id, "root")
-    assert opened.principal == allocation_id
+    granted = await enter(world, bea, allocation_id, "root")
+    assert granted.principal == allocation_id
     rows = (await world.call(audit.AUDIT_LIST, query={"page_size": 500})).items
     assert any(row.action == "authz.deny" and row.actor_id == ada.user_id for row in rows)
     assert any(row.action == "access.machine.grant" and row.details.get("access") == "root" for row in rows)
@@ -192,12 +192,12 @@ async def test_root_needs_its_own_permission_and_the_refusal_names_who_can_give_
 async def test_a_grant_as_root_ends_with_the_permission_for_it(world: World) -> None:
     bea = await member(world, "bea", "project_admin")
     _, allocation_id = await allocated(world)
-    opened = await enter(world, bea, allocation_id, "root")
+    granted = await enter(world, bea, allocation_id, "root")
     await take_role(world, bea)
     await world.call(bindings.PROJECT_BINDING_CREATE, {"user_id": bea.user_id, "role": "project_member"})
     await grants_reconcile.sweep(world.site)
     (grant,) = (await world.call(access.GRANT_LIST)).items
-    assert (grant.grant_id, grant.state) == (opened.grant_id, "ended")
+    assert (grant.grant_id, grant.state) == (granted.grant_id, "ended")
     assert grant.end_reason == "the person may no longer log in to machines of the project as root"
 
 

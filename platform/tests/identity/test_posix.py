@@ -33,9 +33,9 @@ async def org_of(world: World) -> str:
 
 
 async def identity_of(world: World, user_id: str, org_id: str = "") -> posix.PosixIdentity:
-    found = await posix_service.identity_of(world.site.database.reader, org_id or await org_of(world), user_id)
-    assert found is not None
-    return found
+    present = await posix_service.identity_of(world.site.database.reader, org_id or await org_of(world), user_id)
+    assert present is not None
+    return present
 
 
 async def set_identity(world: World, name: str, **body: Any) -> posix.PosixIdentity:
@@ -58,10 +58,10 @@ async def test_numbers_given_at_the_same_time_are_never_the_same(world: World) -
 
 
 async def test_two_names_with_the_same_login_get_two_logins(world: World) -> None:
-    one = await identity_of(world, await grant(world, "Ada.L@example.org"))
+    first = await identity_of(world, await grant(world, "Ada.L@example.org"))
     other = await identity_of(world, await grant(world, "ada+l"))
     third = await identity_of(world, await grant(world, "ADA-L"))
-    assert [one.login, other.login, third.login] == ["ada-l", "ada-l2", "ada-l3"]
+    assert [first.login, other.login, third.login] == ["ada-l", "ada-l2", "ada-l3"]
 
 
 async def test_a_person_in_two_organisations_has_two_identities(world: World) -> None:

@@ -8,6 +8,7 @@ from gpuaas_contract.deliveries import Delivery
 from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import AccessBundle, Command, Connection, Instance, Member
 from gpuaas_contract.operations import Evidence, Preview, Work
+from gpuaas_contract.posix import PosixPerson
 from gpuaas_contract.runtime import ObservedMember, RefusedObservation, ReportedCondition
 from gpuaas_contract.usage import ReportedUsage
 
@@ -47,6 +48,7 @@ __all__ = [
     "ObservedMember",
     "Operation",
     "Permanent",
+    "PosixPerson",
     "Preview",
     "PreviewHandler",
     "Reconciliation",

@@ -3,6 +3,8 @@ interval and when woken. `runner` starts this; a missed wake-up costs one interv
 
 import asyncio
 import contextlib
+import math
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +12,10 @@ from typing import Any
 import structlog
 from gpuaas_contract.errors import ApiError, LeaseLost
 from gpuaas_contract.instances import INSTANCE_GET, MEMBER_LIST
+from gpuaas_contract.posix import POSIX_PEOPLE, PosixPerson
 from gpuaas_contract.runtime import LEASE_S_MAX, ReportedCondition
 from gpuaas_contract.stewardships import STEWARD_LEASE_S
+from gpuaas_contract.wire import PAGE_SIZE_MAX
 
 from gpuaas_sdk import machine
 from gpuaas_sdk.client import Client
@@ -82,6 +86,7 @@ class HealthLoop:
         self._stewardships = Stewardships(
             client, app_slug=app_slug, project_id=project_id, name=name, lease_s=settings.lease_s
         )
+        self._people = _People(client, project_id, self._interval_s)
         self._watches: dict[str, Watch] = {}
         self._queue: asyncio.Queue[str] = asyncio.Queue()
         self._queued: set[str] = set()
@@ -209,6 +214,7 @@ class HealthLoop:
             watch,
             connect=self._connect,
             wake=lambda: self._enqueue(instance_id),
+            people=self._people.read,
         )
 
     async def _healthy(self, now: Reconciliation) -> bool:
@@ -243,3 +249,23 @@ class HealthLoop:
             log.warning("health.failed", task=task, error=error.message, fix=error.fix)
         except Exception:
             log.exception("health.crashed", task=task)
+
+
+class _People:
+    """The people of the project, read at most once per interval."""
+
+    def __init__(self, client: Client, project_id: str, interval_s: float) -> None:
+        self._client = client
+        self._project_id = project_id
+        self._interval_s = interval_s
+        self._read_at = -math.inf
+        self._people: tuple[PosixPerson, ...] = ()
+        self._lock = asyncio.Lock()
+
+    async def read(self) -> tuple[PosixPerson, ...]:
+        async with self._lock:
+            if time.monotonic() - self._read_at >= self._interval_s:
+                started, query = time.monotonic(), {"page_size": PAGE_SIZE_MAX}
+                pages = self._client.pages(POSIX_PEOPLE, query=query, project_id=self._project_id)
+                self._people, self._read_at = tuple([person async for person in pages]), started
+            return self._people

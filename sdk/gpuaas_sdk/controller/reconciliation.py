@@ -26,6 +26,7 @@ from gpuaas_contract.errors import (
 from gpuaas_contract.instances import Command, Connection, Instance, Member
 from gpuaas_contract.lifecycles import MemberStatus
 from gpuaas_contract.operations import Operation
+from gpuaas_contract.posix import PosixPerson
 from gpuaas_contract.runtime import (
     RUNTIME_REPORT,
     ObservedMember,
@@ -48,6 +49,9 @@ log = structlog.get_logger()
 
 _REFUSALS = (OperationInProgress, StewardBudgetUsed, DisruptionBudget, CircuitOpen, MemberHeld)
 """Answers to a request of a steward that are no error: the operation is not possible now."""
+
+
+ReadPeople = Callable[[], Awaitable[tuple[PosixPerson, ...]]]
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,7 @@ class Reconciliation:
         *,
         connect: Connect,
         wake: Callable[[], None],
+        people: ReadPeople,
     ) -> None:
         """`wake` causes another look."""
         self.instance = instance
@@ -108,6 +113,7 @@ class Reconciliation:
         self._watch = watch
         self._connect = connect
         self._wake = wake
+        self._people = people
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -222,6 +228,11 @@ class Reconciliation:
             return
         await self._call(contract.ACCESS_PUBLISH, lambda epoch: msgspec.structs.replace(bundle, epoch=epoch))
         self._watch.published = content
+
+    async def people(self) -> tuple[PosixPerson, ...]:
+        """Return everyone who can log in to the project's machines, and everyone who could before. They are read at
+        most once per interval, for all instances of this process together."""
+        return await self._people()
 
     async def report_usage(self, records: Sequence[ReportedUsage]) -> UsageReceipt:
         """Report usage of the instance. A record that is reported again with the same id is counted once."""

@@ -8,12 +8,14 @@ import pytest
 from gpuaas_contract.access import MACHINE_ACCESS
 from gpuaas_contract.errors import LeaseLost, StewardBudgetUsed
 from gpuaas_contract.instances import INSTANCE_GET, Condition, Steward
+from gpuaas_contract.posix import POSIX_PEOPLE
 from gpuaas_contract.runtime import RUNTIME_REPORT
 from gpuaas_contract.stewardships import RENEW
 from gpuaas_sdk.controller import (
     HEALTH_CHECK_WORKS,
     App,
     Operation,
+    PosixPerson,
     Reconciliation,
     RefusedObservation,
     ReportedCondition,
@@ -396,3 +398,26 @@ async def test_a_machine_that_does_not_answer_is_tried_again_with_the_same_certi
     async with working(), asyncio.timeout(60):
         await again.wait()
     assert (len(failures), [name for name, _ in platform.calls].count(MACHINE_ACCESS.name)) == (3, 1)
+
+
+async def test_the_people_of_the_project_are_read_once_for_all_instances(
+    app: App, platform: FakePlatform, working: Working
+) -> None:
+    ada = PosixPerson(
+        user_id="user_1", name="Ada", login="ada", uid=20001, gid=20001, state="active", is_admin=False, public_keys=[]
+    )
+    seen, enough = dict[str, tuple[PosixPerson, ...]](), asyncio.Event()
+    platform.records.people.append(ada)
+
+    @app.health()
+    async def look(now: Reconciliation) -> None:
+        seen[now.instance.name] = await now.people()
+        if len(seen) == 3:
+            enough.set()
+
+    for name in ("one", "two", "three"):
+        platform.add_instance({}, name=name, ready=True)
+    async with working(look_every_s=3600), asyncio.timeout(60):
+        await enough.wait()
+    assert seen == dict.fromkeys(("one", "two", "three"), (ada,))
+    assert [name for name, _ in platform.calls].count(POSIX_PEOPLE.name) == 1

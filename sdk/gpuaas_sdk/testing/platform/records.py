@@ -12,6 +12,7 @@ from gpuaas_contract.holds import Hold, HoldKind
 from gpuaas_contract.instances import AccessBundle, Condition, Instance, Member
 from gpuaas_contract.lifecycles import ENDED_OPERATION, GONE_MEMBER, SERVING_MEMBER
 from gpuaas_contract.operations import INSTANCE_KINDS, Operation, OperationKind, Progress
+from gpuaas_contract.posix import PosixPerson
 from gpuaas_contract.protocol import status
 from msgspec.structs import replace
 
@@ -31,6 +32,8 @@ class Records:
         self.operations: dict[str, Operation] = {}
         self.holds: dict[str, Hold] = {}
         self.access_bundles: dict[str, AccessBundle] = {}
+        self.people: list[PosixPerson] = []
+        """The people of the project; a test adds them."""
         self.manifests: dict[str, Manifest] = {}
         """The manifest of each version of the app."""
         self._numbers = itertools.count(1)

@@ -17,6 +17,7 @@ from gpuaas_contract.errors import ApiError
 from gpuaas_contract.instances import INSTANCE_GET, INSTANCE_LIST, MEMBER_GET, MEMBER_LIST, Instance, Member
 from gpuaas_contract.lifecycles import GONE_MEMBER
 from gpuaas_contract.operations import OPERATION_GET, Operation, OperationQuery, Receipt
+from gpuaas_contract.posix import POSIX_PEOPLE, PosixPerson
 from gpuaas_contract.runtime import (
     ACCESS_PUBLISH,
     CLAIM,
@@ -91,6 +92,7 @@ class Routes:
             route(MEMBER_LIST, self._member_list),
             route(MEMBER_GET, self._member_get),
             route(CONTROLLER_LIST, self._controller_list),
+            route(POSIX_PEOPLE, self._people_list),
             route(PROJECT_APP_GET, self._version_get),
             route(ARTIFACT_LIST, self._artifact_list),
             route(placements.PLACEMENT_GET, self._placement_get),
@@ -184,6 +186,9 @@ class Routes:
 
     async def _controller_list(self, body: NoBody, request: Request) -> Page[Controller]:
         return Page(items=list(self.observations.controllers.values()))
+
+    async def _people_list(self, body: NoBody, request: Request) -> Page[PosixPerson]:
+        return Page(items=list(self.records.people))
 
     async def _version_get(self, body: NoBody, request: Request) -> AppVersion:
         return self.artifacts.version(request.path_params["version"])
