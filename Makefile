@@ -16,10 +16,10 @@ TEST_FOLDERS := $(PARTS:%=%/tests) tests/e2e tests/boundary tests/walk tests/att
 PYTHON_TOOLS := $(shell grep -lE '^.!.*python3' tools/*)
 PYTHON_FOLDERS := conftest.py $(PYTHON_TOOLS) contract sdk platform agent apps cli lab tests bench docs/how-to
 
-.PHONY: help up down test check words mutants bench contract lock wheels bundle clean
+.PHONY: help up down test test-slurm check words mutants bench contract lock wheels bundle clean
 
 help: ## list the commands
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
 
 .venv/.ready: requirements.lock tools/bootstrap.lock tools/bootstrap $(PARTS:%=%/pyproject.toml)
 	@$(AS_OWNER) tools/bootstrap
@@ -32,6 +32,9 @@ down: .venv/.ready ## stop it; data stays (ARGS=--purge removes it)
 
 test: .venv/.ready check ## check, then every test; real machines as root or by sudo make test (ARGS="-n 0 -k WORD" for a few)
 	@$(PYTHON) -m pytest -n 4 --dist loadgroup --durations 15 $(ARGS)
+
+test-slurm: .venv/.ready ## the long tests of Slurm on real machines with compilers: MPI, submitit, munge, reboots (some minutes, as root)
+	@$(PYTHON) -m pytest -n 0 --durations 15 -m long apps/slurm $(ARGS)
 
 check: .venv/.ready ## format, lint, types, import rules, no app words, one owner of each fact, safe comparisons, plain words, golden contract
 	@$(BIN)/ruff format --check -q $(PYTHON_FOLDERS)

@@ -34,8 +34,13 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before the groups are read
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start tests with machines first, in two groups: while they wait, others use the cores."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Start tests with machines first, in two groups: while they wait, others use the cores. Long ones are selected
+    with -m only."""
+    if not config.getoption("markexpr"):
+        long = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
     items.sort(key=_rank)
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group(item)))

@@ -5,13 +5,14 @@ and ARGS="badday --help" lists its options."""
 
 import sys
 
-from bench import api, badday, deploy, fleet, history, lab, operations, processes, scale, watchers
+from bench import api, badday, deploy, fleet, history, lab, operations, processes, scale, stewards, watchers
 
 PARTS = {
     "api": api.run,
     "history": history.run,
     "operations": operations.run,
     "watchers": watchers.run,
+    "stewards": stewards.run,
     "fleet": fleet.run,
     "scale": scale.run,
     "processes": processes.run,

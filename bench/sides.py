@@ -49,6 +49,11 @@ class Side:
         login = {"key_id": key["key_id"], "client_secret": key["client_secret"]}
         self.token = self.post("/auth/service-account/token", **login)["access_token"]
 
+    def new_key(self) -> dict[str, str]:
+        """Return another key of the controller's service account, as it is in a credentials file."""
+        key = self.post(f"{self._account}/keys")
+        return {"key_id": key["key_id"], "client_secret": key["client_secret"]}
+
     def register_app(self, slug: str) -> None:
         """Register an app and let the project use it; controllers may then wait for its operations."""
         self.administer("POST", "/admin/app-versions", records.manifest(slug))

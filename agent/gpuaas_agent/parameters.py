@@ -48,6 +48,17 @@ def public_key_set(value: object) -> bool:
     return isinstance(value, list) and all(_is_public_key(key) for key in value)
 
 
+def people(value: object) -> bool:
+    """Accept a list of people's accounts, possibly empty, in which no login and no number is used twice."""
+    if not isinstance(value, list) or not all(_is_person(person) for person in value):
+        return False
+    return len({person["login"] for person in value}) == len({person["uid"] for person in value}) == len(value)
+
+
+def _is_person(value: object) -> bool:
+    return isinstance(value, dict) and mismatch(_PERSON, value) is None and value["gid"] == value["uid"]
+
+
 def _is_public_key(value: object) -> bool:
     match = _PUBLIC_KEY.fullmatch(value) if isinstance(value, str) else None
     if match is None:
@@ -69,3 +80,12 @@ SIZE_BYTES_MAX = 2**53
 USER = text(r"[a-z][a-z0-9-]{0,30}")
 ALLOCATION_ID = text(r"[a-z]+_[A-Za-z0-9]{1,100}")
 PRINCIPAL = text(r"[A-Za-z0-9][A-Za-z0-9_.:@-]{0,127}")
+_UID = whole_number(1000, 2_000_000_000)
+_PERSON: Mapping[str, Check] = {
+    "user_id": text(r"[a-z]+_[A-Za-z0-9]{1,100}"),
+    "login": text(r"[a-z_][a-z0-9_-]{0,30}"),
+    "uid": _UID,
+    "gid": _UID,
+    "principal": text(r"[a-z]+_[A-Za-z0-9]{1,100}/[a-z]+_[A-Za-z0-9]{1,100}"),
+    "public_keys": public_key_set,
+}

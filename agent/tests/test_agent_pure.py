@@ -67,6 +67,10 @@ def test_the_sshd_drop_in_names_the_authority_the_principals_and_the_users_with_
         "    AuthorizedKeysFile none",
         "    AuthorizedKeysCommand /etc/gpuaas/ssh/keys-of %u %k",
         "    AuthorizedKeysCommandUser root",
+        "Match Group gpuaas-people",
+        "    AuthorizedKeysFile none",
+        "    AuthorizedKeysCommand /etc/gpuaas/ssh/keys-of %u %k",
+        "    AuthorizedKeysCommandUser root",
     ]
 
 
@@ -133,8 +137,8 @@ def test_only_the_users_own_files_are_removed_from_a_shared_folder(tmp_path: Pat
     (elsewhere / "kept").write_text("kept")
     (shared / "folder" / "file").write_text("x")
     (shared / "link").symlink_to(elsewhere)
-    assert accounts.remove_owned(shared, os.getuid() + 1) == []
-    removed = accounts.remove_owned(shared, os.getuid())
+    assert accounts.remove_owned(shared, {os.getuid() + 1}) == []
+    removed = accounts.remove_owned(shared, {os.getuid()})
     assert sorted(removed) == [str(shared / name) for name in ("folder", "folder/file", "link")]
     assert (elsewhere / "kept").exists()
 
@@ -174,7 +178,7 @@ def test_only_global_addresses_are_reported() -> None:
 
 
 def test_the_hosts_own_facts_have_the_promised_names() -> None:
-    names = "cpus memory_mb gpus os kernel architecture disk_gb addresses hostname ssh_port"
+    names = "cpus memory_mb gpus os kernel architecture disk_gb addresses hostname ssh_port shared_mounts"
     assert set(facts.collect()) == set(names.split())
 
 

@@ -36,21 +36,27 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_files_anywhere_on_the_nodes_disk_are_removed(disk: Path) -> None:
-    assert accounts.left_behind("alice", MINE) == [str(disk / "opt/tool"), str(disk / "opt/tool/binary")]
-    assert sorted(accounts.remove_leftovers("alice", MINE)) == [str(disk / "opt/tool"), str(disk / "opt/tool/binary")]
-    assert accounts.left_behind("alice", MINE) == []
+    assert accounts.left_behind({"alice": MINE}, [disk / "home/alice"]) == [
+        str(disk / "opt/tool"),
+        str(disk / "opt/tool/binary"),
+    ]
+    assert sorted(accounts.remove_leftovers({"alice": MINE}, [disk / "home/alice"])) == [
+        str(disk / "opt/tool"),
+        str(disk / "opt/tool/binary"),
+    ]
+    assert accounts.left_behind({"alice": MINE}, [disk / "home/alice"]) == []
 
 
 def test_files_of_other_users_stay_and_are_not_reported(disk: Path) -> None:
-    assert accounts.remove_leftovers("alice", MINE + 1) == []
-    assert accounts.left_behind("alice", MINE + 1) == []
+    assert accounts.remove_leftovers({"alice": MINE + 1}, [disk / "home/alice"]) == []
+    assert accounts.left_behind({"alice": MINE + 1}, [disk / "home/alice"]) == []
     assert (disk / "opt/tool/binary").exists()
 
 
 def test_the_home_is_not_reported_file_by_file(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accounts, "FILE_SYSTEMS", (disk / "home",))
     (disk / "home/alice/notes").write_text("x")
-    assert accounts.remove_leftovers("alice", MINE) == []
+    assert accounts.remove_leftovers({"alice": MINE}, [disk / "home/alice"]) == []
     assert (disk / "home/alice/notes").exists()
 
 
@@ -58,8 +64,8 @@ def test_a_folder_that_cannot_be_emptied_is_left_behind(disk: Path) -> None:
     if MINE != 0:
         pytest.skip("only root can put a file of another user into a folder")
     os.chown(disk / "opt/tool", 4711, 4711)
-    assert accounts.remove_leftovers("alice", 4711) == []
-    assert accounts.left_behind("alice", 4711) == [str(disk / "opt/tool")]
+    assert accounts.remove_leftovers({"alice": 4711}, [disk / "home/alice"]) == []
+    assert accounts.left_behind({"alice": 4711}, [disk / "home/alice"]) == [str(disk / "opt/tool")]
 
 
 def test_a_folder_that_becomes_a_file_during_the_scan_is_reported_by_the_next_scan(
@@ -75,16 +81,16 @@ def test_a_folder_that_becomes_a_file_during_the_scan_is_reported_by_the_next_sc
 
     with monkeypatch.context() as changing:
         changing.setattr(os, "open", become_a_file)
-        assert accounts.remove_leftovers("alice", MINE) == []
-    assert accounts.left_behind("alice", MINE) == [str(disk / "opt/tool")]
+        assert accounts.remove_leftovers({"alice": MINE}, [disk / "home/alice"]) == []
+    assert accounts.left_behind({"alice": MINE}, [disk / "home/alice"]) == [str(disk / "opt/tool")]
 
 
 def test_another_file_system_is_not_scanned(disk: Path) -> None:
     if not Path("/dev/shm").is_dir() or Path("/dev/shm").stat().st_dev == disk.stat().st_dev:
         pytest.skip("this host has one file system only")
     (disk / "opt/elsewhere").symlink_to("/dev/shm")
-    assert str(disk / "opt/elsewhere") in accounts.left_behind("alice", MINE)
-    assert not any(path.startswith("/dev/shm") for path in accounts.left_behind("alice", MINE))
+    assert str(disk / "opt/elsewhere") in accounts.left_behind({"alice": MINE}, [disk / "home/alice"])
+    assert not any(path.startswith("/dev/shm") for path in accounts.left_behind({"alice": MINE}, [disk / "home/alice"]))
 
 
 def test_removed_paths_are_reported_by_kind() -> None:

@@ -54,6 +54,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Who may do what": {
         "user": ("people", "create, disable and enable people, set their passwords"),
+        "people": ("people", "list who can log in to the project's machines, with login names and numbers"),
         "binding": ("people", "list who has which role, give and remove roles"),
         "policy": ("rights", "show, change and explain the policies that restrict projects"),
         "can-i": ("rights", "show whether you have a permission, and what decides it"),

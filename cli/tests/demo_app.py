@@ -126,11 +126,11 @@ async def decommission(op: Operation) -> None:
         await _take_away(op, member)
 
 
-@app.reconcile
+@app.health()
 async def look(seen: Reconciliation) -> None:
     """Only where a test asks for it: a condition that appears some time later would disturb the others."""
     if seen.instance.inputs.get("behaviour") == "work":
-        await seen.report_runtime([ReportedCondition(type="Greets", status="true", reason="Asked", message="it does")])
+        await seen.report([ReportedCondition(type="Greets", status="true", reason="Asked", message="it does")])
 
 
 async def _bring_up(op: Operation, member: Member) -> None:

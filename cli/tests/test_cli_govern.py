@@ -49,7 +49,7 @@ def used(cloud: Cli, server: Any, tmp_path_factory: pytest.TempPathFactory) -> I
     project_id = cloud("get", "project", "research", "-o", "json").json["project_id"]
     asyncio.run(_report(server.url, project_id, **json.loads(file.read_text())))
     yield cloud
-    cloud("decommission", "metered")
+    cloud("decommission", "metered", "--yes")
 
 
 def test_a_role_reaches_from_the_next_call_on(cli: Cli, as_ada: Cli) -> None:

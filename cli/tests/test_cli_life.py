@@ -21,7 +21,7 @@ def lively(cloud: Cli) -> Iterator[Cli]:
     """An instance on gpu-1 and gpu-2 that reports a condition."""
     cloud(*_deploy("lively", "gpu-1", "gpu-1,gpu-2", "work"))
     yield cloud
-    cloud("decommission", "lively")
+    cloud("decommission", "lively", "--yes")
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def broken(cloud: Cli) -> Iterator[str]:
     ended = cloud(*_deploy("broken", "gpu-3", "gpu-4", "fail_once"), "-o", "json", expect=1)
     yield str(ended.json["operation_id"])
     if "broken" in cloud("get", "instances", "-o", "name").out.split():
-        cloud("decommission", "broken")
+        cloud("decommission", "broken", "--yes")
 
 
 def test_an_app_is_stopped_started_and_restarted(lively: Cli) -> None:
@@ -40,6 +40,21 @@ def test_an_app_is_stopped_started_and_restarted(lively: Cli) -> None:
     lively("start", "lively")
     assert "restart lively succeeded in " in lively("restart", "lively").out
     assert _status(lively) == "running"
+
+
+@pytest.mark.parametrize("command", [("decommission", "lively"), ("secret", "revoke", "lively", "join-key")])
+def test_what_cannot_be_undone_needs_yes_without_a_terminal(lively: Cli, command: tuple[str, ...]) -> None:
+    ended = lively(*command, expect=2)
+    assert "must be confirmed, but there is no terminal" in ended.err
+    assert f"gpuaas {' '.join(command)}" in ended.err
+    assert "--yes" in ended.err
+    assert _status(lively) == "running"
+
+
+def test_an_upgrade_to_a_version_that_does_not_exist_names_those_that_do(lively: Cli) -> None:
+    ended = lively("upgrade", "lively", "--version", "9.9.9", expect=4)
+    assert "demo has no version 9.9.9 that this project may deploy; it has 1.0.0" in ended.err
+    assert "entitle" not in ended.err
 
 
 def test_what_the_state_forbids_is_a_conflict(lively: Cli) -> None:
@@ -185,7 +200,7 @@ def test_a_cancelled_deploy_leaves_nothing_behind(cloud: Cli) -> None:
     assert "deploy dropped cancelled after" in cloud("op", "cancel", operation_id, "--reason", "wrong machine").out
     members = cloud("get", "members", "--instance", "dropped", "-a", "-o", "json").json["items"]
     assert {member["status"] for member in members} == {"removed"}
-    cloud("decommission", "dropped")
+    cloud("decommission", "dropped", "--yes")
 
 
 def test_an_open_breaker_shows_how_to_close_it(cloud: Cli) -> None:
@@ -197,7 +212,7 @@ def test_an_open_breaker_shows_how_to_close_it(cloud: Cli) -> None:
     assert "open until" in cloud("get", "roles", "fragile").out
     cloud("role", "reset-breaker", "fragile", "worker", "--reason", "image repaired")
     assert "open until" not in cloud("get", "roles", "fragile").out
-    cloud("decommission", "fragile")
+    cloud("decommission", "fragile", "--yes")
 
 
 def test_an_instance_is_handed_to_another_controller(lively: Cli) -> None:
@@ -230,11 +245,11 @@ def test_a_secret_is_listed_and_destroyed_but_never_shown(lively: Cli) -> None:
     (issued,) = lively("secret", "list", "lively", "-o", "json").json["items"]
     assert "value" not in issued
     lively("secret", "revoke", "lively", "join-key", "--dry-run")
-    ended = lively("secret", "revoke", "lively", "join-key", "-o", "json").json
+    ended = lively("secret", "revoke", "lively", "join-key", "--yes", "-o", "json").json
     assert (ended["secret_id"], ended["state"]) == (issued["secret_id"], "revoked")
     assert lively("secret", "list", "lively").out == ""
     assert "revoked" in lively("secret", "list", "lively", "--all").out
-    assert "next: gpuaas get secrets lively" in lively("secret", "revoke", "lively", "join-key", expect=4).err
+    assert "next: gpuaas get secrets lively" in lively("secret", "revoke", "lively", "join-key", "--yes", expect=4).err
 
 
 def test_a_version_is_shown_with_its_manifest(lively: Cli) -> None:

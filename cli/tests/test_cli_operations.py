@@ -32,7 +32,7 @@ def running(cloud: Cli) -> Iterator[Cli]:
     assert "gpu-2  install packages  succeeded" in ended.out
     assert ended.out.splitlines()[-1].startswith("deploy good succeeded in ")
     yield cloud
-    cloud("decommission", "good", "--reason", "the tests are over")
+    cloud("decommission", "good", "--yes", "--reason", "the tests are over")
     assert "good" not in cloud("get", "instances", "-o", "name").out.split()
 
 
@@ -47,7 +47,7 @@ def failed(cloud: Cli) -> Iterator[dict[str, Any]]:
     error = json.loads(ended.err.splitlines()[-1])["error"]
     assert "no licence" in error["message"]
     yield ended.json
-    cloud("decommission", "bad")
+    cloud("decommission", "bad", "--yes")
 
 
 @pytest.fixture(scope="module")

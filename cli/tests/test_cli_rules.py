@@ -143,6 +143,18 @@ def test_an_app_is_spread_over_all_machines() -> None:
     assert inputs == {"head_allocation": "a1", "worker_allocations": ["a1", "a2", "a3"]}
 
 
+def test_only_the_first_role_for_several_machines_gets_them() -> None:
+    login = msgspec.structs.replace(MANIFEST.roles[0], component_key="login", min=0)
+    properties = {**MANIFEST.deploy_form["properties"], "login_allocations": {"type": "array"}}
+    manifest = msgspec.structs.replace(
+        MANIFEST,
+        roles=[*MANIFEST.roles, login],
+        topologies={"split": {**MANIFEST.topologies["split"], "login": "login_allocations"}},
+        deploy_form={**MANIFEST.deploy_form, "properties": properties},
+    )
+    assert "login_allocations" not in plan.deployment(manifest, ["a1", "a2"])[1]
+
+
 def test_required_inputs_take_the_default_or_the_first_example() -> None:
     form = {
         "required": ["name", "size", "head_allocation"],

@@ -17,6 +17,12 @@ GrantState = Literal["active", "ended"]
 """An ended grant opens no session and keeps none open."""
 
 
+AccessAs = Literal["person", "root"]
+AccessKind = Literal["root", "observer", "person"]
+"""`root`: the allocation's user, with sudo. `person`: the person's own user, without. `observer`: a user that can only
+read, for app controllers between operations."""
+
+
 class RequestMachineAccess(Request):
     """Asks for a certificate to log in to an allocation's machine."""
 
@@ -24,10 +30,16 @@ class RequestMachineAccess(Request):
     """An Ed25519 key in OpenSSH form. The private key never leaves the caller."""
     operation_id: Id = ""
     """App controllers send the operation they hold; people leave it empty."""
+    instance_id: Id = ""
+    """App controllers that look after an instance between operations send the instance: they log in as the observer,
+    who can read and cannot change anything."""
     epoch: int = 0
-    """Epoch of the operation's lease, for app controllers."""
+    """Epoch of the operation's lease or of the stewardship, for app controllers."""
     ttl_s: CertificateSeconds = CERTIFICATE_S_MAX
     """How long the certificate opens new sessions. The platform's own limit can be shorter: see `expires_at`."""
+    as_: AccessAs | None = msgspec.field(default=None, name="as")
+    """`person`: log in as oneself, without sudo. `root`: as the allocation's user, with sudo; people need
+    `access.machine.root`. None: `person` for people; an operation always gets `root`."""
 
 
 class MachineAccess(Wire):
@@ -39,7 +51,8 @@ class MachineAccess(Wire):
     serial: Serial
     """Serial number of the SSH certificate; sshd on the machine logs it at each login."""
     principal: str
-    """The principal in the certificate: the allocation's id."""
+    """The principal in the certificate: the allocation's id; for a person, followed by `/` and the person's id; for an
+    observer, after `observer/`."""
     host: str
     port: int
     user: str
@@ -62,7 +75,7 @@ class MachineGrant(Wire):
     operation_id: str
     """The operation that the access was granted for; empty when a person asked for it."""
     epoch: int
-    """Epoch of the operation's lease; the grant ends with the lease."""
+    """Epoch of the operation's lease or of the stewardship; the grant ends with it."""
     actor_type: Literal["user", "service_account"]
     actor_id: str
     actor_name: str
@@ -86,6 +99,10 @@ class MachineGrant(Wire):
     session_id: str = ""
     """The session in which it was granted. The grant ends when this session, or the key it was made with, is revoked.
     Empty in grants of earlier releases."""
+    access: AccessKind = "root"
+    """As whom it lets the actor log in. Grants of earlier releases are all `root`."""
+    instance_id: str = ""
+    """The instance whose steward got the access; empty for other access."""
 
 
 class GrantQuery(PageQuery):
@@ -106,14 +123,15 @@ MACHINE_ACCESS = ALLOCATION.row(
     "access.machine.grant",
     "Get an SSH certificate for an allocation's machine",
     "The certificate works for one machine and one source address, for at most ten minutes. Service "
-    "accounts need an operation they hold; people need none. With `dry_run=true` the answer has no "
-    "certificate.",
+    "accounts need an operation they hold, or an instance that they look after, whose machines they can only read; "
+    "people need none, and log in as themselves. With `dry_run=true` the "
+    "answer has no certificate.",
 ).post(
     RequestMachineAccess,
     MachineAccess,
     "access.machine.connect",
     status=201,
-    errors=(errors.LeaseLost, errors.NotEntitled, errors.Sealed),
+    errors=(errors.LeaseLost, errors.NotEntitled, errors.Sealed, errors.AccountPending, errors.AgentTooOld),
 )
 GRANT_LIST = PROJECT.row(
     "/machine-grants", "access.machine.list", "List who may log in to the project's machines, ended access included"

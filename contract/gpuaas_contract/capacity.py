@@ -11,6 +11,7 @@ from gpuaas_contract.paths import ADMIN, ALLOCATION, NODE, PROJECT
 from gpuaas_contract.wire import (
     Id,
     Label,
+    LongText,
     NoBody,
     OptionalLabel,
     PageQuery,
@@ -36,6 +37,16 @@ class Gpu(Wire):
     """Device file of the GPU on the node, such as /dev/nvidia0."""
 
 
+class SharedMount(Wire):
+    """A file system on a node that other machines have too, as the kernel reports or operators declare."""
+
+    path: LongText
+    source: LongText
+    """The server and folder that is mounted, such as `10.0.0.5:/export/home`."""
+    fstype: ShortText
+    """Kind of the file system, such as `nfs4` or `lustre`."""
+
+
 class Facts(Wire):
     """Hardware and system facts that a node reports."""
 
@@ -52,6 +63,8 @@ class Facts(Wire):
     addresses: Annotated[list[Id], msgspec.Meta(max_length=256, description="At most 256 addresses.")] = []
     """Addresses that can be reached from other hosts."""
     ssh_port: int = 22
+    shared_mounts: Annotated[list[SharedMount], msgspec.Meta(max_length=256, description="At most 256 mounts.")] = []
+    """Network and cluster file systems, and those that operators declare as shared. Empty for agents before 0.3."""
 
 
 class SanitiseAttempt(Wire):
@@ -252,6 +265,10 @@ class Allocation(Wire):
     """Text from the request that created the allocation; the platform stores it and never interprets it."""
     integration_metadata: dict[str, Any] = {}
     """Text from the request that created the allocation; the platform stores it and never interprets it."""
+    observer_on_node: str = ""
+    """Unix user of app controllers between operations, which can only read; empty until the agent has made it."""
+    observer_asked_at: Timestamp | None = None
+    """When the agent was last asked to make that user on a machine that was prepared before."""
     provision_retry_at: Timestamp | None = None
     """When its node was reinstalled: time from which the platform prepares it again, once the node responds."""
     release_attempts: int = 0

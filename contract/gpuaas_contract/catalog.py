@@ -6,6 +6,7 @@ import msgspec
 
 from gpuaas_contract.lifecycles import AppVersionState
 from gpuaas_contract.paths import ADMIN, APP_VERSION, ENTITLEMENT, PROJECT, PROJECT_APP
+from gpuaas_contract.posix import Login
 from gpuaas_contract.wire import Label, Name, Request, Timestamp, Wire
 
 Slug = Annotated[
@@ -54,7 +55,9 @@ Channels = Annotated[
     list[Label], msgspec.Meta(min_length=1, max_length=16, description="There must be 1 to 16 channels.")
 ]
 Count = Annotated[int, msgspec.Meta(ge=0)]
-MemberVerb = Literal["add", "drain", "resume", "remove", "replace"]
+MemberVerb = Literal["add", "drain", "resume", "remove", "replace", "repair"]
+StewardVerb = Literal["repair", "drain", "resume", "remove"]
+"""Operations that a controller can request for members between operations."""
 InstanceVerb = Literal["stop", "start", "restart", "upgrade", "rollback"]
 SecretPurpose = Literal["artifact_pull", "cluster_bootstrap", "role_join", "operator_access"]
 Picker = Literal["allocation", "service_account", "access_credential"]
@@ -122,6 +125,17 @@ class ControllerSpec(Request):
     docs/reference/permissions.md, and the app's own keys that list `service_account`."""
 
 
+class StewardSpec(Request):
+    """What the app's controller may request for its instances by itself, between operations."""
+
+    requests: Annotated[list[StewardVerb], msgspec.Meta(max_length=4)] = msgspec.field(
+        default_factory=lambda: ["repair"]
+    )
+    """Kinds of operations that the controller may request. The role of the member must list the kind too."""
+    requests_per_hour: Annotated[int, msgspec.Meta(ge=0, le=60)] = 3
+    """How many operations of one kind the controller may request for one member in an hour."""
+
+
 class ArtifactRef(Request):
     """An artifact that a version needs, by digest."""
 
@@ -158,6 +172,7 @@ class Manifest(Request):
     """Permission keys of the app, `area.thing.verb`, in an area the platform does not use."""
     actions: list[ActionSpec] = []
     controller: ControllerSpec = ControllerSpec()
+    steward: StewardSpec = StewardSpec()
     secret_purposes: list[SecretPurpose] = []
     """Purposes for which the app's controller may issue runtime secrets."""
     artifacts: dict[Label, ArtifactRef] = {}
@@ -168,6 +183,8 @@ class Manifest(Request):
     """Types of the health conditions that the app's controller reports."""
     versions_reported: list[str] = []
     """Software whose versions the app reports."""
+    system_users: Annotated[list[Login], msgspec.Meta(max_length=50)] = []
+    """Unix users that the app's software needs on machines. No person gets one of these login names."""
 
 
 class AppVersion(Wire):

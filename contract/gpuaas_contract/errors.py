@@ -183,10 +183,10 @@ class LeaseLost(ApiError):
     code, status, title, retryable = (
         "lease_lost",
         409,
-        "Another controller has claimed this operation",
+        "Another controller has the lease, or the lease has ended",
         False,
     )
-    default_fix = "Stop working on the operation. The controller with the newer epoch continues it."
+    default_fix = "Stop working on the operation or the instance. The controller with the newer epoch continues it."
 
 
 class RequestInFlight(ApiError):
@@ -295,6 +295,19 @@ class CircuitOpen(ApiError):
     default_fix = (
         "Find out why the members failed, then: gpuaas role reset-breaker INSTANCE ROLE --reason TEXT. Or wait until"
         " `details.closes_at`."
+    )
+
+
+class StewardBudgetUsed(ApiError):
+    code, status, title, retryable = (
+        "steward_budget_used",
+        409,
+        "The controller has requested this too often in the last hour",
+        True,
+    )
+    default_fix = (
+        "Request it again after `details.next_at`, or have a person repair the member. The app's manifest sets the"
+        " limit in `steward.requests_per_hour`."
     )
 
 
@@ -471,6 +484,18 @@ class PreconditionRequired(ApiError):
 class RateLimited(ApiError):
     code, status, title, retryable = "rate_limited", 429, "You send too many requests", True
     default_fix = "Wait for the number of seconds in Retry-After. A long poll counts as one request."
+
+
+class AccountPending(Conflict):
+    """The agent on the machine has not made the person's account yet. `details` has `allocation_id` and `reason`."""
+
+    code, title, retryable = "account_pending", "The person's account is not on the machine yet", True
+    default_fix = "Repeat the request in some seconds."
+
+
+class AgentTooOld(Conflict):
+    code, title, retryable = "agent_too_old", "The agent on the machine cannot do this; it needs an upgrade", False
+    default_fix = "An operator upgrades the agent: gpuaas agent upgrade NODE --to VERSION --reason REASON"
 
 
 class Sealed(ApiError):

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from gpuaas_contract.access import AccessKind
 from gpuaas_contract.catalog import SecretPurpose
 from gpuaas_contract.holds import HoldKind
 from gpuaas_contract.lifecycles import (
@@ -219,6 +220,8 @@ class MachineGranted(Wire):
     """Who got the certificate."""
     serial: Serial
     """Serial number of the SSH certificate; sshd on the machine logs it at each login."""
+    access: AccessKind = "root"
+    """As whom it lets the actor log in."""
 
 
 class MachineAccessEnded(Wire):
@@ -405,6 +408,15 @@ class ProjectDeleted(Wire):
     deleted_by: str
 
 
+class PosixPeopleChanged(Wire):
+    """The list of the project's people changed."""
+
+    user_ids: list[str]
+    """The people whose entry is new or different."""
+    active: int
+    """How many people can log in to the project's machines now."""
+
+
 class PlatformRestored(Wire):
     """The platform was restored from a backup."""
 
@@ -525,6 +537,11 @@ _CATALOGUE = (
     ),
     EventType(
         "identity.service_account.bound", "the apps and permissions of a service account were set", ServiceAccountBound
+    ),
+    EventType(
+        "identity.posix.changed",
+        "a person can or can no longer log in to the project's machines, or has other keys or rights there",
+        PosixPeopleChanged,
     ),
     EventType("identity.project.renamed", "a project has another name", ProjectRenamed, levels=("org",)),
     EventType("identity.project.deleted", "a project was deleted", ProjectDeleted, levels=("org",)),

@@ -35,6 +35,11 @@ FAILURE_CODES: dict[str, FailureCode] = {
         "The app's code raised an error it does not handle, or the platform refused one of its reports.",
         "Find the traceback in the controller's log under the correlation id, then retry.",
     ),
+    "refused": FailureCode(
+        "controller kit",
+        "A condition was not met, and nothing was changed: the members and the instance are as they were before.",
+        "Do what the error's `fix` and `message` say, then retry; or leave everything as it is.",
+    ),
     "not_supported": FailureCode(
         "controller kit",
         "The app has no code for this kind of operation.",

@@ -18,7 +18,7 @@ class Condition(Wire):
     """A named statement about an instance, with a status and a reason."""
 
     type: str
-    """`LastOperationSucceeded` is set by the platform, all others by the app."""
+    """`LastOperationSucceeded` and `Observed` are set by the platform, all others by the app."""
     status: Literal["true", "false", "unknown"]
     reason: str
     """A code for programs."""
@@ -28,6 +28,21 @@ class Condition(Wire):
     """Revision of the instance when this was first observed."""
     changed_at: Timestamp
     """When `status` last changed."""
+
+
+class Steward(Wire):
+    """The controller that looks after an instance between operations, and its lease."""
+
+    holder: str
+    """Name of the controller process; empty after the lease was withdrawn."""
+    actor_id: str
+    """The service account that the controller signs in as."""
+    epoch: int
+    """Grows each time the stewardship is taken; a report with an older epoch is refused."""
+    expires_at: Timestamp
+    """If not renewed by then, another controller may take the stewardship."""
+    observed_at: Timestamp | None = None
+    """When a controller last looked at the instance; none: not yet."""
 
 
 class Instance(Wire):
@@ -80,6 +95,9 @@ class Instance(Wire):
     """Conditions reported by the platform and the app's controller, by type."""
     artifacts: dict[str, str] = {}
     """Name in the manifest -> digest, as resolved at deploy or upgrade."""
+    steward: Steward | None = None
+    """The controller that looks after the instance between operations, and when it last did; none if no controller ever
+    did. Only in answers to a read of one instance and in lists; a change of it does not change the revision."""
 
 
 class BreakerState(Wire):
@@ -98,12 +116,13 @@ class Role(Wire):
     component_key: str
     """The role's name in the manifest."""
     desired: int
-    """Number of members that are not removed or given up."""
+    """How many members were asked for: those that are there, and those that were given up and not replaced since. A
+    remove lowers it."""
     current: int
     """How many members of the role have not failed."""
     ready: int
     health: Literal["healthy", "degraded", "failed", "empty"]
-    """`healthy`: every member is ready; `failed`: every member failed; `empty`: no members."""
+    """`healthy`: as many as `desired` are ready; `failed`: every member failed; `empty`: no members."""
     breaker: BreakerState = BreakerState()
 
 
@@ -211,10 +230,10 @@ BULK_MAX = 1024
 
 
 class MemberOperationRequest(Request):
-    """Adds, drains, resumes, removes or replaces members. `add` needs allocations and a role, `replace` members and the
-    same number of allocations, the others members."""
+    """Adds, drains, resumes, removes, replaces or repairs members. `add` needs allocations and a role, `replace`
+    members and the same number of allocations, the others members."""
 
-    kind: Literal["add", "drain", "resume", "remove", "replace"]
+    kind: Literal["add", "drain", "resume", "remove", "replace", "repair"]
     component_key: Id = ""
     """`add`: the role of the new members."""
     allocation_ids: Annotated[list[Id], msgspec.Meta(max_length=BULK_MAX)] = []
@@ -338,7 +357,7 @@ ROLLBACK = INSTANCE.row(
 MEMBER_OPERATION_CREATE = INSTANCE.row(
     "/member-operations",
     "apps.member.operate",
-    "Add, drain, resume, remove or replace members",
+    "Add, drain, resume, remove, replace or repair members",
     "One operation for up to 1024 members of one role. With `dry_run=true` the app's controller is asked "
     "which work would be affected.",
 ).post(MemberOperationRequest, Operation, status=202, errors=_REFUSALS)

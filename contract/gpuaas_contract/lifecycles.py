@@ -53,8 +53,8 @@ def _table(**moves: str) -> Table:
 
 _RUNNING_MOVES = "stopping starting upgrading rolling_back deleting"
 INSTANCE: Final = _table(
-    requested="deploying running degraded failed",
-    deploying="running degraded failed",
+    requested="deploying running degraded failed deleting",
+    deploying="requested running degraded failed",
     running=f"degraded {_RUNNING_MOVES}",
     degraded=f"running {_RUNNING_MOVES}",
     stopping="stopped running degraded failed",
@@ -63,12 +63,12 @@ INSTANCE: Final = _table(
     upgrading="running degraded",
     rolling_back="running degraded",
     failed="deploying running degraded stopping stopped starting deleting deleted",
-    deleting="deleted failed running degraded stopped",
+    deleting="deleted failed requested running degraded stopped",
     deleted="",
 )
 MEMBER: Final = _table(
     requested="provisioning removed degraded failed removing tombstoned",
-    provisioning="joining degraded failed removing tombstoned",
+    provisioning="requested joining degraded failed removing tombstoned",
     joining="ready degraded failed removing tombstoned",
     ready="degraded draining drained removing failed tombstoned",
     degraded="ready draining drained removing failed tombstoned",

@@ -69,7 +69,7 @@ class NodeStatusReport(Request):
 
 
 FETCH_TASK = "artifact.fetch"
-URGENT_TASKS = frozenset({"ssh.trust", "allocation.install_authorized_keys", "allocation.release"})
+URGENT_TASKS = frozenset({"ssh.trust", "allocation.install_authorized_keys", "allocation.people", "allocation.release"})
 """Tasks that remove access: a node does them at once, beside its running task."""
 
 

@@ -6,7 +6,7 @@ import msgspec
 
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
-from gpuaas_contract.lifecycles import OperationStatus, StepState
+from gpuaas_contract.lifecycles import MemberStatus, OperationStatus, StepState
 from gpuaas_contract.paths import OPERATION, PROJECT
 from gpuaas_contract.wire import Id, LongText, PageQuery, Query, Request, ShortText, Timestamp, WaitSeconds, Wire
 
@@ -23,13 +23,14 @@ OperationKind = Literal[
     "resume",
     "remove",
     "replace",
+    "repair",
     "action",
     "preview",
 ]
-FailureClass = Literal["retryable", "drift", "repairable", "needs_operator", "lost", "expired"]
+FailureClass = Literal["retryable", "drift", "repairable", "needs_operator", "lost", "expired", "refused"]
 """Try again · the controller repairs it · a person repairs it and retries · only a person can continue · the controller
-or the subject is gone · the deadline passed."""
-Outcome = Literal["pending", "succeeded", "failed", "skipped", "cancelled"]
+or the subject is gone · the deadline passed · the controller changed nothing."""
+Outcome = Literal["pending", "succeeded", "failed", "skipped", "cancelled", "refused"]
 ExitName = Literal["retry", "cancel", "compensate", "force_complete", "tombstone"]
 
 INSTANCE_KINDS = frozenset({"deploy", "upgrade", "rollback", "stop", "start", "restart", "decommission"})
@@ -37,8 +38,10 @@ INSTANCE_KINDS = frozenset({"deploy", "upgrade", "rollback", "stop", "start", "r
 ASKING_KINDS = frozenset({"action", "preview"})
 """Kinds of operations that change no member. They run beside other operations, unless an app declares an action
 exclusive."""
-DISRUPTIVE_KINDS = frozenset({"drain", "remove", "replace"})
-"""Kinds of operations that take members out of service: a role's disruption budget counts them."""
+DISRUPTIVE_KINDS = frozenset({"drain", "remove", "replace", "repair"})
+"""Kinds of operations that take members out of service, or may do so: a role's disruption budget counts them."""
+JOINING = frozenset({"add", "replace"})
+"""Kinds that make members join: their failures count for a role's breaker, and an open breaker refuses them."""
 PREVIEWED_KINDS = frozenset({"drain", "remove", "replace", "stop", "restart", "upgrade", "decommission"})
 """With `dry_run=true` the app's controller is asked which work would be affected."""
 
@@ -59,16 +62,18 @@ _KINDS: dict[OperationKind, _Kind] = {
     "decommission": _Kind(1800, goal="removed tombstoned"),
     "add": _Kind(1800, goal="ready", undone="removed tombstoned"),
     "drain": _Kind(86_400, goal="drained", undone="ready"),
-    "resume": _Kind(600, goal="ready", undone="drained"),
+    "resume": _Kind(600, goal="ready", undone="draining drained"),
     "remove": _Kind(86_400, goal="removed tombstoned", undone="ready degraded draining drained"),
     "replace": _Kind(86_400, goal="ready", undone="ready removed tombstoned"),
+    "repair": _Kind(1800, goal="ready", undone="ready degraded failed draining drained"),
     "action": _Kind(300),
     "preview": _Kind(30),
 }
 DEADLINES_S: dict[str, int] = {name: kind.deadline_s for name, kind in _KINDS.items()}
 """Kind of operation -> its deadline in seconds, if the app's manifest sets none."""
 GOALS: dict[str, frozenset[str]] = {name: frozenset(kind.goal.split()) for name, kind in _KINDS.items() if kind.goal}
-"""Status that each target must have for the operation to succeed."""
+"""Status that each target must have for the operation to succeed. A `repair` may also leave a member drained that was
+drained before: see `protocol.report.goal`."""
 UNDONE: dict[str, frozenset[str]] = {
     name: frozenset(kind.undone.split()) for name, kind in _KINDS.items() if kind.undone
 }
@@ -88,7 +93,8 @@ class OperationError(Wire):
     message: str
     failure_class: FailureClass
     """`retryable`: try again. `drift`: the controller repairs it. `repairable`: repair, then retry. `needs_operator`:
-    only a person can continue. `lost`: the controller or the subject is gone. `expired`: the deadline passed."""
+    only a person can continue. `lost`: the controller or the subject is gone. `expired`: the deadline passed.
+    `refused`: a condition was not met, and the controller changed nothing."""
     retryable: bool
     """Whether a retry may succeed without a repair."""
     fix: str = ""
@@ -192,9 +198,12 @@ class Target(Wire):
 
     member_id: str
     outcome: Outcome = "pending"
-    """Result for the member. `skipped`: too many other members failed before its turn."""
+    """Result for the member. `skipped`: too many other members failed before its turn. `refused`: the controller
+    changed nothing, and the member has the status that it had before. `cancelled`: undone, or the member is gone."""
     error: str = ""
-    """Why the operation failed for this member, or skipped it; empty otherwise."""
+    """Why the operation failed for this member, or refused or skipped it; empty otherwise."""
+    status_before: MemberStatus | None = None
+    """The member's status when the operation was requested, or retried last."""
     evidence: Evidence | None = None
     """The last observation whether work runs on the member, if the controller sent one."""
     allocation_id: str = ""
@@ -323,6 +332,9 @@ class OperationHead(Wire):
     traceparent: str = ""
     """W3C trace context of the request that created the operation; its controller continues this trace. Empty for an
     operation of an earlier release."""
+    can_undo: bool = True
+    """Whether the controller that claimed the operation last can undo it; without, there is no `cancel` after the first
+    claim and no `compensate`."""
     exits_taken: list[ExitTaken] = []
     """What people did to end the operation (retry, cancel, give up), in order."""
 

@@ -16,6 +16,10 @@ class OrgBindingPath(OrgPath):
     binding_id: str
 
 
+class OrgPersonPath(OrgPath):
+    user_id: str
+
+
 class ProjectPath(Path):
     project_id: str
 
@@ -167,6 +171,7 @@ ARTIFACT_CONTENT = API.at("/artifact-content/{delivery_id}", ArtifactDeliveryPat
 
 ORG = API.at("/orgs/{org_id}", OrgPath)
 ORG_BINDING = ORG.at("/bindings/{binding_id}", OrgBindingPath)
+ORG_PERSON = ORG.at("/posix-people/{user_id}", OrgPersonPath)
 
 PROJECT = API.at("/projects/{project_id}", ProjectPath)
 PROJECT_BINDING = PROJECT.at("/bindings/{binding_id}", ProjectBindingPath)
@@ -186,6 +191,7 @@ SECRET_DELIVERY = PROJECT.at("/runtime-secret-deliveries/{delivery_id}", SealedD
 
 INSTANCE = PROJECT.at("/app-instances/{instance_id}", InstancePath)
 ACTION = INSTANCE.at("/actions/{action}", ActionPath)
+STEWARD = INSTANCE.at("/steward", InstancePath)
 ROLE = INSTANCE.at("/roles/{component_key}", RolePath)
 HOLD = INSTANCE.at("/holds/{hold_id}", HoldPath)
 MEMBER = INSTANCE.at("/members/{member_id}", MemberPath)

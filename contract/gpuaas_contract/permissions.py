@@ -31,6 +31,8 @@ KEYS: dict[str, str] = {
     "identity.service_account_key.read": "see which keys a service account has, never their secrets",
     "identity.service_account_key.rotate": "replace a service account's key",
     "identity.service_account_key.revoke": "revoke a service account's key and its tokens",
+    "identity.posix.read": "see the login names, numbers and public keys of a project's people",
+    "identity.posix.set": "set the login name and number of a person who has none yet",
     "policy.overlay.read": "see policy overlays and explain decisions",
     "policy.overlay.change_global": "change the platform's policy, which restricts every organisation",
     "policy.overlay.change_org": "change an organisation's policy, which restricts its projects",
@@ -64,7 +66,8 @@ KEYS: dict[str, str] = {
     "capacity.allocation.release": "release an allocation",
     "capacity.allocation.release_used": "release an allocation that an app instance uses",
     "capacity.allocation.force_release": "give up an allocation whose node cannot be cleaned",
-    "access.machine.connect": "log in to an allocation's machine",
+    "access.machine.connect": "log in to an allocation's machine, as oneself",
+    "access.machine.root": "log in to an allocation's machine as its user with sudo",
     "access.machine.read": "see who may log in to the project's machines",
     "access.machine.set_people": "set whose SSH keys are installed on an allocation's machine",
     "access.machine.revoke": "end access to a machine, live sessions included",
@@ -88,7 +91,7 @@ KEYS: dict[str, str] = {
     "apps.instance.rollback": "roll an app instance back to the previous version",
     "apps.instance.decommission": "decommission an app instance",
     "apps.instance.set_operator": "set which service account works on an app instance",
-    "apps.member.operate": "add, drain, resume, remove and replace members",
+    "apps.member.operate": "add, drain, resume, remove, replace and repair members",
     "apps.hold.place": "place holds on members, and lift one's own holds",
     "apps.role.reset_breaker": "allow adding to a role again after too many failures",
     "apps.operation.read": "see operations",
@@ -99,6 +102,7 @@ KEYS: dict[str, str] = {
     "apps.operation.force_complete": "mark an operation as done that no controller can finish",
     "apps.operation.tombstone": "give up members that cannot be recovered",
     "apps.operation.execute": "claim operations and report on them (app controllers)",
+    "apps.operation.request": "request repairs and other operations of an instance it looks after (app controllers)",
     "usage.record.report": "report usage of an app instance (app controllers)",
     "usage.record.read": "see usage and export it",
     "record.event.read": "follow the events of a project or an organisation",
@@ -170,18 +174,20 @@ _PROJECT_ADMIN = (
     | _LASTING
     | _AGAINST_SAFETY
     | {"apps.instance.set_operator", "access.machine.revoke", "access.credential.revoke"}
-    | {"capacity.allocation.place", "access.machine.set_people"}
+    | {"capacity.allocation.place", "access.machine.root", "access.machine.set_people"}
     | {"identity.service_account.change", "identity.service_account.delete", "identity.service_account_key.revoke"}
 )
 _TENANT_ADMIN = _PROJECT_ADMIN | {
     "identity.project.create",
     "identity.project.delete",
+    "identity.posix.set",
     "identity.service_account.bind",
     "catalog.entitlement.change",
     "policy.overlay.change_org",
 }
 _CONTROLLER = {
     "apps.operation.execute",
+    "apps.operation.request",
     "artifacts.artifact.place",
     "access.secret.issue",
     "access.secret.open",
@@ -200,6 +206,7 @@ CONTROLLER_KEYS: frozenset[str] = frozenset(
         "artifacts.artifact.read",
         "capacity.allocation.read",
         "catalog.app.read",
+        "identity.posix.read",
         "identity.project.read",
         "record.event.read",
     }
@@ -213,6 +220,7 @@ _INSIDE_PROJECTS = (
     "artifacts.artifact.",
     "artifacts.trust_key.",
     "capacity.allocation.",
+    "identity.posix.",
     "identity.service_account",
     "usage.",
     "record.event.read",

@@ -55,6 +55,9 @@ class ClaimOperation(Request):
     """How many seconds the platform may wait for an operation to claim before it answers."""
     controller_version: ShortText = ""
     """Version of the controller; shown to people."""
+    undoes: Annotated[list[ShortText], msgspec.Meta(max_length=256)] | None = None
+    """What the controller can undo: kinds of operations (`deploy`), or a kind for one role (`add/worker`). None:
+    unknown, so that `cancel` and `compensate` are offered for every kind."""
 
 
 class Claim(Wire):
@@ -109,6 +112,9 @@ class ReportMember(HolderRequest):
     """Version of the app's software on the machine; none: the previous value stays."""
     evidence: Evidence | None = None
     """Needed before a member that may have run work is removed."""
+    refused: bool = False
+    """True: a condition was not met, and nothing was changed on the member. `status_reason` is the reason. The member
+    gets the status that it had before the operation."""
 
 
 class CompleteOperation(HolderRequest):
@@ -183,6 +189,9 @@ class ReportRuntime(Request):
     """Name of the controller."""
     observed_revision: int
     """Revision of the instance that was observed."""
+    epoch: int = 0
+    """Epoch of the caller's stewardship of the instance. 0 is for controllers of earlier releases, and is accepted only
+    while no controller holds the stewardship."""
     conditions: Annotated[list[ReportedCondition], msgspec.Meta(max_length=32)] = []
     """The instance's health conditions. They replace earlier ones of the same type; others stay."""
     members: Annotated[list[ObservedMember], msgspec.Meta(max_length=1024)] = []
@@ -285,9 +294,16 @@ RUNTIME_REPORT = INSTANCE.row(
     "/runtime-state",
     "runtime.report",
     "Report the state of an instance between operations",
-    "Conditions, and the status of members that no operation works on. Observations of an old revision "
-    "are refused one by one.",
-).put(ReportRuntime, RuntimeReported, "apps.operation.execute", subject="instance_id", audited=False)
+    "Conditions, and the status of members that no operation works on. Only the controller that holds the "
+    "stewardship may report. Observations of an old revision are refused one by one.",
+).put(
+    ReportRuntime,
+    RuntimeReported,
+    "apps.operation.execute",
+    subject="instance_id",
+    audited=False,
+    errors=(errors.LeaseLost,),
+)
 CONTROLLER_LIST = PROJECT.row(
     "/controllers", "runtime.controller.list", "List app controllers, with the time of their last request"
 ).list(Controller, "apps.instance.read")

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import msgspec
 
+from gpuaas_contract import errors
 from gpuaas_contract.paths import INSTANCE, PROJECT
 from gpuaas_contract.wire import Id, Label, PageQuery, PageSize, Query, Request, Timestamp, Wire
 
@@ -57,6 +58,9 @@ class ReportUsage(Request):
     """Reports usage of one instance; records reported before may be included."""
 
     records: Annotated[list[ReportedUsage], msgspec.Meta(min_length=1, max_length=RECORDS_MAX)]
+    epoch: int = 0
+    """Epoch of the caller's stewardship of the instance. 0 is for controllers of earlier releases, and is accepted only
+    while no controller holds the stewardship."""
 
 
 class UsageReceipt(Wire):
@@ -143,7 +147,7 @@ USAGE_REPORT = INSTANCE.row(
     "usage.record.report",
     "Report usage of an instance, up to 1000 records at a time",
     "A record that is reported again with the same id is counted once.",
-).post(ReportUsage, UsageReceipt, subject="instance_id", repeat="natural")
+).post(ReportUsage, UsageReceipt, subject="instance_id", repeat="natural", errors=(errors.LeaseLost,))
 USAGE_LIST = PROJECT.row("/usage", "usage.record.list", "List usage records by start time").list(
     UsageRecord, "usage.record.read", query=UsagePageQuery
 )

@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,6 +12,8 @@ PACKAGES = (
     *("systemd", "systemd-sysv", "dbus", "openssh-server", "iproute2", "iputils-ping", "procps", "sudo", "openssl"),
     *("ca-certificates", "curl", "python3", "less"),
 )
+TOOLCHAIN = ("gcc", "libc6-dev", "make", "git", "openmpi-bin", "libopenmpi-dev", "python3-pip", "python3-venv")
+"""What people need to compile and to install Python packages on machines, which have no route to the internet."""
 MASKED_UNITS = (
     *("console-getty.service", "getty@.service", "systemd-logind.service", "dev-hugepages.mount"),
     *("e2scrub_reap.service", "e2scrub_all.timer", "apt-daily.timer", "apt-daily-upgrade.timer"),
@@ -40,21 +42,26 @@ FILES = {
 }
 
 
-def key() -> str:
+def packages(*, toolchain: bool) -> tuple[str, ...]:
+    return (*PACKAGES, *TOOLCHAIN) if toolchain else PACKAGES
+
+
+def key(*, toolchain: bool = False) -> str:
     """Return the digest of the recipe. Existing machines keep the image of the recipe that they were made with."""
     settings = [f"{name}={content}" for name, content in FILES.items()]
-    return plan.recipe_key(apt_sources.SUITE, *PACKAGES, *MASKED_UNITS, *APT_OPTIONS, *DPKG_OPTIONS, *settings)
+    installed = packages(toolchain=toolchain)
+    return plan.recipe_key(apt_sources.SUITE, *installed, *MASKED_UNITS, *APT_OPTIONS, *DPKG_OPTIONS, *settings)
 
 
-def ensure(state: Path) -> str:
+def ensure(state: Path, *, toolchain: bool = False) -> str:
     """Build the image unless it exists; return its key."""
-    name = key()
+    name = key(toolchain=toolchain)
     host.make_private(state / "images")
     if path(state, name).exists():
         return name
     with locked(state):
         if not path(state, name).exists():
-            _build(state, name)
+            _build(state, name, packages(toolchain=toolchain))
     return name
 
 
@@ -80,13 +87,13 @@ def sources(root: Path) -> list[apt_sources.Source]:
     return apt_sources.parse_one_line((root / SOURCES_RECORD).read_text())
 
 
-def _build(state: Path, name: str) -> None:
+def _build(state: Path, name: str, installed: Sequence[str]) -> None:
     for stale in (state / "images").glob("building-*"):
         host.remove_tree(stale)
     draft = state / "images" / f"building-{name}"
     shell.progress(f"building the machine image (Debian {apt_sources.SUITE}, once; about a minute)")
     shell.run_with_progress(
-        [*shell.KILLED_WITH_PARENT, *_bootstrap_command(draft, downloads(state))], shown=r"I: (.+\.\.\.)$"
+        [*shell.KILLED_WITH_PARENT, *_bootstrap_command(draft, downloads(state), installed)], shown=r"I: (.+\.\.\.)$"
     )
     _configure(draft)
     # Only a complete image gets its final name. The next build removes the folder of an interrupted one.
@@ -96,14 +103,14 @@ def _build(state: Path, name: str) -> None:
     shell.progress("machine image ready")
 
 
-def _bootstrap_command(target: Path, fetched: Path) -> list[str]:
+def _bootstrap_command(target: Path, fetched: Path, installed: Sequence[str]) -> list[str]:
     archives = host.lab_sources()
     if not all(apt_sources.brings_own_keys(archive) for archive in archives) or not archives:
         host.require_keyring()
     options = [f"--aptopt={option}" for option in (*host.apt_options(), *APT_OPTIONS)]
     options += [f"--dpkgopt={option}" for option in DPKG_OPTIONS]
     options += _keep_downloads(fetched)
-    command = ["mmdebstrap", "--mode=root", "--variant=minbase", f"--include={','.join(PACKAGES)}", *options]
+    command = ["mmdebstrap", "--mode=root", "--variant=minbase", f"--include={','.join(installed)}", *options]
     return [*command, apt_sources.SUITE, str(target), *(archive.line() for archive in archives)]
 
 

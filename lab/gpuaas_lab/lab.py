@@ -1,5 +1,6 @@
 """One lab: start it, change it, stop it. Called by `main.py`. The record is saved before anything is changed."""
 
+import dataclasses
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -41,9 +42,9 @@ class Lab:
         self.name = name
         self.layout = cgroup.host_layout()
 
-    def build(self, packages: Sequence[str] | None) -> tuple[str, str | None]:
+    def build(self, packages: Sequence[str] | None, *, toolchain: bool) -> tuple[str, str | None]:
         """Build the image and, for packages, the offline repository, unless they exist. Return their keys."""
-        image_key = image.ensure(self.store.state)
+        image_key = image.ensure(self.store.state, toolchain=toolchain)
         if packages is None:
             return image_key, None
         return image_key, repository.ensure(self.store.state, image_key, packages)
@@ -52,18 +53,30 @@ class Lab:
         with self.store.locked():
             return self._ensure_network(self._record())
 
-    def up(self, count: int, gpus: int, packages: Sequence[str] | None, agent: enrolment.Enrolment | None) -> None:
+    def up(
+        self,
+        count: int,
+        gpus: int,
+        packages: Sequence[str] | None,
+        agent: enrolment.Enrolment | None,
+        *,
+        toolchain: bool = False,
+    ) -> None:
         """Make at least `count` nodes, and start, thaw and connect every machine of the lab."""
-        image_key, packages_key = self.build(packages)
+        toolchain = toolchain or self._has_toolchain()
+        image_key, packages_key = self.build(packages, toolchain=toolchain)
         with self.store.locked():
-            record = plan.add_machines(self._record(), plan.node_names(count), gpus=gpus, image=image_key)
+            record = dataclasses.replace(self._record(), toolchain=toolchain)
+            record = plan.add_machines(record, plan.node_names(count), gpus=gpus, image=image_key)
+            if toolchain and (others := plan.machines_without(record, image_key)):
+                shell.progress(f"{', '.join(others)}: the disk is from an image without the toolchain and is kept")
             if packages_key:
                 record = plan.set_packages(record, packages_key)
             self._save_and_start(record, list(record.machines), agent)
 
     def add(self, names: Sequence[str], count: int, gpus: int, agent: enrolment.Enrolment | None) -> list[str]:
         """Make and start machines with these names, or `count` new machines."""
-        image_key, _ = self.build(None)
+        image_key, _ = self.build(None, toolchain=self._has_toolchain())
         with self.store.locked():
             record = self._record()
             wanted = list(names) or plan.next_node_names(record.machines, count)
@@ -158,6 +171,7 @@ class Lab:
         """Save the record, then start the machines. So `down` finds every machine in the record after a crash."""
         self.store.save(record)
         host.make_private(self.store.machines)
+        self._ensure_shared()
         host.allow_many_machines()
         self._ensure_network(record)
         self._publish_packages(record)
@@ -184,7 +198,7 @@ class Lab:
         machine.write_identity(target, record, record.machines[name])
         if agent:
             enrolment.apply(target, agent)
-        machine.spawn(target, self.store.packages)
+        machine.spawn(target, self.store.packages, self.store.shared)
 
     def _refresh(self, record: plan.LabRecord, name: str, agent: enrolment.Enrolment | None) -> None:
         target = self._machine(name)
@@ -213,6 +227,12 @@ class Lab:
             )
         repository.publish(source, self.store.packages)
 
+    def _ensure_shared(self) -> None:
+        """Make the shared folder of the lab. Every user of a machine can enter it, but of the host only root."""
+        host.make_private(self.store.shared.parent)
+        self.store.shared.mkdir(exist_ok=True)
+        self.store.shared.chmod(0o755)
+
     def _ensure_network(self, record: plan.LabRecord) -> Network:
         with network.locked():
             network.create_bridge(record)
@@ -228,6 +248,11 @@ class Lab:
             record = plan.LabRecord(self.name, plan.choose_subnet(self.name, used))
             self.store.save(record)
         return record
+
+    def _has_toolchain(self) -> bool:
+        """Return whether new machines of the lab get the toolchain, because an earlier `up` asked for it."""
+        record = self.store.load()
+        return record is not None and record.toolchain
 
     def _record_of(self, names: Sequence[str]) -> plan.LabRecord:
         record = self.store.load() or plan.LabRecord(self.name, "0.0.0.0/24")

@@ -15,6 +15,7 @@ from pathlib import Path
 from gpuaas_lab import cgroup, errors, host, image, plan, shell
 
 BOOT_TIMEOUT_S = 60
+SHARED_PATH = "/shared"
 SHUTDOWN_TIMEOUT_S = 20
 NSPAWN_RUN_FOLDER = Path("/run/systemd/nspawn")
 NSPAWN_ENVIRONMENT = {
@@ -77,16 +78,18 @@ def mount(machine: Machine, image_folder: Path) -> None:
 
 
 def write_identity(machine: Machine, lab: plan.LabRecord, record: plan.MachineRecord) -> None:
-    """Write the host name, host key, /etc/hosts and fake GPUs of a machine. Called before each start."""
+    """Write the host name, host key, /etc/hosts, fake GPUs and shared folder of a machine. Called before each start."""
     key = "/etc/ssh/ssh_host_ed25519_key"
     in_root(machine, ["sh", "-c", f"test -s {key} || ssh-keygen -q -t ed25519 -N '' -C {machine.name} -f {key}"])
     devices = plan.gpu_devices(record.gpus)
     nodes = [f"c! /dev/nvidia{index} 0666 root root - {major}:{minor}" for index, (major, minor) in enumerate(devices)]
     gpus = [{"index": index, "type": "lab-gpu", "device": f"/dev/nvidia{index}"} for index in range(record.gpus)]
+    shared = [{"path": SHARED_PATH, "source": f"lab:{machine.lab}", "fstype": "bind"}]
     files = {
         "etc/hostname": File(f"{machine.name}\n".encode()),
         "etc/tmpfiles.d/gpuaas-lab-gpus.conf": File("".join(f"{node}\n" for node in nodes).encode()),
         "etc/gpuaas/facts.d/gpus.json": File((json.dumps({"gpus": gpus}, indent=1) + "\n").encode()),
+        "etc/gpuaas/facts.d/shared.json": File((json.dumps(shared, indent=1) + "\n").encode()),
     }
     write_files(machine, files)
     write_hosts(machine, lab)
@@ -115,7 +118,7 @@ def in_root(machine: Machine, argv: Sequence[str], stdin: bytes = b"") -> str:
     return shell.run(["chroot", str(machine.root), *argv], stdin=stdin, environment=EXEC_ENVIRONMENT)
 
 
-def spawn(machine: Machine, packages: Path) -> None:
+def spawn(machine: Machine, packages: Path, shared: Path) -> None:
     """Start the machine and return while it boots.
 
     A shell waits until it is in the cgroup of the machine, and then executes nspawn. If this process is killed before
@@ -124,7 +127,13 @@ def spawn(machine: Machine, packages: Path) -> None:
     """
     with (machine.folder / "console.log").open("wb") as console:
         process = subprocess.Popen(
-            ["sh", "-c", 'read -r go && exec "$@" </dev/null', "gpuaas-lab", *_nspawn_command(machine, packages)],
+            [
+                "sh",
+                "-c",
+                'read -r go && exec "$@" </dev/null',
+                "gpuaas-lab",
+                *_nspawn_command(machine, packages, shared),
+            ],
             stdin=subprocess.PIPE,
             stdout=console,
             stderr=subprocess.STDOUT,
@@ -202,7 +211,7 @@ def console_log(machine: Machine) -> str:
         return ""
 
 
-def _nspawn_command(machine: Machine, packages: Path) -> list[str]:
+def _nspawn_command(machine: Machine, packages: Path, shared: Path) -> list[str]:
     unit = plan.unit_name(machine.lab, machine.name)
     return [
         "systemd-nspawn",
@@ -220,6 +229,8 @@ def _nspawn_command(machine: Machine, packages: Path) -> list[str]:
         "--timezone=off",
         "--link-journal=no",
         f"--bind-ro={packages}:/srv/packages",
+        # Machines have no user namespace of their own, so a file has the same owner on all of them.
+        f"--bind={shared}:{SHARED_PATH}",
         # As on a real machine, root may change its own network and load cgroup device filters.
         "--capability=CAP_NET_ADMIN,CAP_BPF,CAP_PERFMON",
         "--system-call-filter=bpf",

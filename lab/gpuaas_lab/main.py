@@ -24,6 +24,9 @@ app = typer.Typer(
 LabName = Annotated[str, typer.Option("--lab", envvar="GPUAAS_LAB", help="Name of the lab.")]
 StateFolder = Annotated[Path, typer.Option("--state", envvar="GPUAAS_LAB_STATE", help="Folder for images and disks.")]
 PackageList = Annotated[Path | None, typer.Option("--packages", help="File: one Debian package per line.")]
+Toolchain = Annotated[
+    bool, typer.Option("--toolchain", help="New machines have gcc, git, Open MPI, pip and venv; a larger image.")
+]
 Gpus = Annotated[int, typer.Option("--gpus", min=0, max=16, help="Fake GPUs per new machine.")]
 AgentFile = Annotated[Path | None, typer.Option("--agent", help="Node agent (.pyz) to install; needs --enrol.")]
 EnrolFile = Annotated[
@@ -46,7 +49,12 @@ def check() -> None:
 
 
 @app.command("image")
-def build_image(packages: PackageList = None, lab: LabName = "local", state: StateFolder = DEFAULT_STATE) -> None:
+def build_image(
+    packages: PackageList = None,
+    toolchain: Toolchain = False,
+    lab: LabName = "local",
+    state: StateFolder = DEFAULT_STATE,
+) -> None:
     """Build the machine image and, with --packages, an offline package repository. Both are cached.
 
     A new build continues with the packages that an interrupted one has fetched.
@@ -55,7 +63,7 @@ def build_image(packages: PackageList = None, lab: LabName = "local", state: Sta
     """
     host.require_root()
     host.require_packages()
-    image_key, packages_key = Lab(state, lab).build(_package_names(packages))
+    image_key, packages_key = Lab(state, lab).build(_package_names(packages), toolchain=toolchain)
     print(f"image {image_key}" + (f"\npackages {packages_key}" if packages_key else ""))
 
 
@@ -74,6 +82,7 @@ def network(lab: LabName = "local", state: StateFolder = DEFAULT_STATE) -> None:
 def up(
     nodes: Annotated[int, typer.Option("--nodes", min=0, max=200, help="Number of machines: gpu-1 to gpu-N.")],
     packages: PackageList = None,
+    toolchain: Toolchain = False,
     gpus: Gpus = 2,
     agent: AgentFile = None,
     enrol: EnrolFile = None,
@@ -86,7 +95,8 @@ def up(
     """
     host.require_root()
     host.require_packages()
-    Lab(state, lab).up(nodes, gpus, _package_names(packages), _enrolment(agent, enrol))
+    agents = _enrolment(agent, enrol)
+    Lab(state, lab).up(nodes, gpus, _package_names(packages), agents, toolchain=toolchain)
 
 
 @app.command()

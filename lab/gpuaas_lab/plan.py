@@ -4,7 +4,7 @@ import hashlib
 import ipaddress
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuaas_lab import errors
@@ -40,6 +40,8 @@ class LabRecord:
     subnet: str
     packages: str | None = None
     machines: Mapping[str, MachineRecord] = field(default_factory=dict)
+    toolchain: bool = False
+    """New machines get the image with compilers, MPI and pip."""
 
     def address(self, machine: MachineRecord) -> str:
         return str(ipaddress.IPv4Network(self.subnet)[machine.host_number])
@@ -129,16 +131,21 @@ def add_machines(lab: LabRecord, names: Iterable[str], *, gpus: int, image: str)
         if name not in machines:
             number = _host_number(name, {machine.host_number for machine in machines.values()})
             machines[name] = MachineRecord(check_machine_name(name), number, gpus, image)
-    return LabRecord(lab.name, lab.subnet, lab.packages, machines)
+    return replace(lab, machines=machines)
 
 
 def remove_machines(lab: LabRecord, names: Collection[str]) -> LabRecord:
     kept = {name: machine for name, machine in lab.machines.items() if name not in names}
-    return LabRecord(lab.name, lab.subnet, lab.packages, kept)
+    return replace(lab, machines=kept)
 
 
 def set_packages(lab: LabRecord, packages: str) -> LabRecord:
-    return LabRecord(lab.name, lab.subnet, packages, lab.machines)
+    return replace(lab, packages=packages)
+
+
+def machines_without(lab: LabRecord, image: str) -> list[str]:
+    """Return the machines whose disk is from another image."""
+    return [machine.name for machine in lab.machines.values() if machine.image != image]
 
 
 def to_json(lab: LabRecord) -> dict[str, Any]:
@@ -146,7 +153,8 @@ def to_json(lab: LabRecord) -> dict[str, Any]:
         machine.name: {"host_number": machine.host_number, "gpus": machine.gpus, "image": machine.image}
         for machine in lab.machines.values()
     }
-    return {"name": lab.name, "subnet": lab.subnet, "packages": lab.packages, "machines": machines}
+    settings = {"name": lab.name, "subnet": lab.subnet, "packages": lab.packages, "toolchain": lab.toolchain}
+    return {**settings, "machines": machines}
 
 
 def from_json(data: Mapping[str, Any]) -> LabRecord:
@@ -154,7 +162,8 @@ def from_json(data: Mapping[str, Any]) -> LabRecord:
         name: MachineRecord(name, int(entry["host_number"]), int(entry["gpus"]), str(entry["image"]))
         for name, entry in data["machines"].items()
     }
-    return LabRecord(str(data["name"]), str(data["subnet"]), data["packages"], machines)
+    toolchain = bool(data.get("toolchain", False))  # absent in records of earlier releases
+    return LabRecord(str(data["name"]), str(data["subnet"]), data["packages"], machines, toolchain)
 
 
 def gpu_devices(count: int) -> list[tuple[int, int]]:

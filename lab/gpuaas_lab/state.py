@@ -26,6 +26,11 @@ class Store:
         return self.folder / "packages"
 
     @property
+    def shared(self) -> Path:
+        """The folder that every machine of the lab sees as /shared. It outlives machines and ends with the lab."""
+        return self.folder / "shared" / "files"
+
+    @property
     def machines(self) -> Path:
         return self.folder / "machines"
 

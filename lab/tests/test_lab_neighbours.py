@@ -49,6 +49,13 @@ def test_machines_of_the_same_name_have_their_own_network_and_address() -> None:
 
 
 @pytest.mark.usefixtures("both")
+def test_the_shared_folder_of_one_lab_is_not_that_of_another() -> None:
+    LEFT.on("gpu-1", "touch", "/shared/left")
+    assert LEFT.on("gpu-2", "ls", "/shared") == "left\n"
+    assert RIGHT.on("gpu-1", "ls", "/shared") == ""
+
+
+@pytest.mark.usefixtures("both")
 def test_faults_and_the_end_of_one_lab_do_not_affect_another() -> None:
     held, boot = holdings(RIGHT), started_at(RIGHT)
     LEFT.do("freeze", "gpu-1")

@@ -145,3 +145,16 @@ def test_a_line_that_is_not_a_package_name_is_refused(line: str) -> None:
 )
 def test_an_agent_is_updated_unless_it_was_upgraded(present: str, installed: str, may: bool) -> None:
     assert plan.may_renew_agent(present=present, wanted="new", installed=installed) is may
+
+
+def test_a_record_of_an_earlier_release_has_no_toolchain() -> None:
+    stored = plan.to_json(plan.LabRecord("local", "10.83.0.0/24"))
+    del stored["toolchain"]
+    assert plan.from_json(stored).toolchain is False
+
+
+def test_the_toolchain_is_remembered_when_machines_are_added_and_removed() -> None:
+    record = plan.from_json(plan.to_json(plan.LabRecord("local", "10.83.0.0/24", toolchain=True)))
+    record = plan.add_machines(record, ["gpu-1", "gpu-2"], gpus=2, image="new")
+    assert plan.remove_machines(record, ["gpu-2"]).toolchain
+    assert plan.machines_without(record, "newer") == ["gpu-1", "gpu-2"]

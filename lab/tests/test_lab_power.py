@@ -27,7 +27,7 @@ def group_in(folder: Path, **files: str) -> cgroup.MachineCgroup:
 
 def test_a_power_cut_during_the_start_raises_no_error(tmp_path: Path) -> None:
     target = machine.Machine("mine", "gpu-1", tmp_path, group_in(tmp_path))
-    machine.spawn(target, tmp_path)
+    machine.spawn(target, tmp_path, tmp_path)
     assert machine.console_log(target) == ""
 
 

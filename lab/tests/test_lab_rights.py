@@ -69,3 +69,7 @@ def _program(path: Path, text: str) -> None:
 
 def _mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_the_image_with_the_toolchain_is_another_one() -> None:
+    assert image.key(toolchain=True) != image.key()

@@ -140,6 +140,28 @@ def test_fake_gpus_are_devices_and_facts() -> None:
 
 
 @pytest.mark.usefixtures("three_machines")
+def test_all_machines_see_one_shared_folder_with_the_same_owners_also_after_a_power_cut() -> None:
+    on(
+        "gpu-1",
+        "sh",
+        "-c",
+        "mkdir -p /shared/work && echo result > /shared/work/file && chown 20001:20002 /shared/work/file",
+    )
+    lab("kill", "gpu-2")
+    lab("start", "gpu-2")
+    for name in ("gpu-2", "gpu-3"):
+        assert on(name, "sh", "-c", "cat /shared/work/file; stat -c %u:%g /shared/work/file") == "result\n20001:20002\n"
+    declared = json.loads(on("gpu-3", "cat", "/etc/gpuaas/facts.d/shared.json"))
+    assert declared == [{"path": "/shared", "source": "lab:labtest", "fstype": "bind"}]
+
+
+@pytest.mark.usefixtures("three_machines")
+def test_other_users_of_the_host_cannot_read_the_shared_folder() -> None:
+    folder = "/var/lib/gpuaas/lab/labs/labtest/shared/files"
+    assert [subprocess.run(["test", "-r", folder], user=user).returncode for user in ("root", "nobody")] == [0, 1]
+
+
+@pytest.mark.usefixtures("three_machines")
 def test_a_machine_whose_power_was_cut_starts_again_and_runs_services() -> None:
     lab("kill", "gpu-2")
     assert states()["gpu-2"] == "stopped"
@@ -306,6 +328,7 @@ def test_a_machine_that_the_provisioner_reinstalled_has_an_empty_disk_and_the_ne
     key, address = on("gpu-2", "cat", "/etc/ssh/ssh_host_ed25519_key.pub"), lab("address", "gpu-2")
     on("gpu-2", "sh", "-c", f"echo implant > /usr/local/sbin/implant && ln -sf /dev/null {UNIT_PATH}")
     on("gpu-1", "sh", "-c", "echo kept > /var/lib/kept")
+    on("gpu-2", "sh", "-c", "echo kept > /shared/kept")
     order = {"attempt_id": "a1", "node_name": "gpu-2", "enrolment": {"token": "enrol_1", "ca_sha256": "00"}}
     assert provisioner("/", order) == (202, {"state": "pending"})
     wait_until(lambda: provisioner("/a1")[1]["state"] != "pending")
@@ -315,6 +338,7 @@ def test_a_machine_that_the_provisioner_reinstalled_has_an_empty_disk_and_the_ne
     wait_until(lambda: run("exec", "gpu-2", "--", "systemctl", "is-active", "gpuaas-agent").returncode == 0)
     assert on("gpu-2", "cat", "/etc/ssh/ssh_host_ed25519_key.pub") != key
     assert (lab("address", "gpu-2"), on("gpu-1", "cat", "/var/lib/kept")) == (address, "kept\n")
+    assert on("gpu-2", "cat", "/shared/kept") == "kept\n", "the shared folder belongs to the lab, not to the disk"
 
 
 def test_packages_install_without_a_network(before: set[str], tmp_path: Path) -> None:
@@ -338,3 +362,4 @@ def test_purge_deletes_the_disks(before: set[str]) -> None:
     lab("down", "--purge")
     assert states() == {}
     assert host_snapshot(LAB.name) - before == set()
+    assert not Path("/var/lib/gpuaas/lab/labs/labtest").exists()

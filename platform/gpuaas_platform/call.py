@@ -278,6 +278,7 @@ class Routes:
         endpoint: Endpoint[Body, Answer, PathParams, QueryParams],
         use_case: Callable[[db.Tx, Call[PathParams, QueryParams], Prepared], Awaitable[Answer]],
         *,
+        authorise: Callable[[Call[PathParams, QueryParams], Body], Awaitable[Body]] | None = None,
         prepare: Callable[[Call[PathParams, QueryParams], Body], Awaitable[Prepared]],
     ) -> None: ...
 

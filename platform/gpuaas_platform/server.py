@@ -30,6 +30,7 @@ from gpuaas_platform.access.placements import service as placements
 from gpuaas_platform.access.routes import routes as access_routes
 from gpuaas_platform.access.secrets import reconcile as secrets_reconcile
 from gpuaas_platform.allocations import reconcile as allocations_reconcile
+from gpuaas_platform.allocations.people import reconcile as people_reconcile
 from gpuaas_platform.allocations.reactions import reactions as allocation_reactions
 from gpuaas_platform.allocations.routes import routes as allocation_routes
 from gpuaas_platform.artifacts import reconcile as artifacts_reconcile
@@ -69,7 +70,7 @@ from gpuaas_platform.nodes import reconcile as nodes_reconcile
 from gpuaas_platform.nodes.routes import routes as node_routes
 from gpuaas_platform.nodes.sanitise import reconcile as sanitise_reconcile
 from gpuaas_platform.nodes.sanitise.http import HttpProvisioner
-from gpuaas_platform.operations import controllers
+from gpuaas_platform.operations import controllers, stewards
 from gpuaas_platform.operations import log as operation_log
 from gpuaas_platform.operations import reconcile as operations_reconcile
 from gpuaas_platform.operations import upgrade as accounts_upgrade
@@ -104,6 +105,7 @@ RETAINED: tuple[retention.Retained, ...] = (
     breakers.RETAINED,
     controllers.RETAINED,
     *operation_log.RETAINED,
+    stewards.RETAINED,
 )
 """All rows that are deleted when they are old. Each entry belongs to the domain that owns the table."""
 
@@ -251,6 +253,7 @@ def sweeps(site: Site) -> list[tuple[str, float, Sweep]]:
         (grants_reconcile.TOPIC, often_s, functools.partial(grants_reconcile.sweep, site)),
         (retention.TOPIC, often_s, _deleting(site, functools.partial(forget_old_rows, site))),
         (allocations_reconcile.TOPIC, often_s, allocations_reconcile.Sweep(site).sweep),
+        (people_reconcile.TOPIC, people_reconcile.INTERVAL_S, functools.partial(people_reconcile.sweep, site)),
         (secrets_reconcile.DELETED_TOPIC, secrets_reconcile.DELETED_SWEEP_S, deleted),
         (artifacts_reconcile.CONTENT_TOPIC, content_s, _deleting(site, content)),
         (record_refusals.TOPIC, often_s, functools.partial(record_refusals.sweep, site)),

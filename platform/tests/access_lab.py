@@ -13,10 +13,11 @@ from typing import Any
 
 import asyncssh
 import httpx
+import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_ssh_public_identity
 from cryptography.hazmat.primitives.serialization.ssh import SSHCertificate
-from gpuaas_contract import access, capacity, catalog, events, identity, instances, runtime
+from gpuaas_contract import access, bindings, capacity, catalog, events, identity, instances, runtime, users
 from gpuaas_platform import server
 from gpuaas_platform.access.machines import authority, rules
 from gpuaas_platform.access.machines.service import _sign
@@ -162,10 +163,34 @@ def certificate_by(
 
 
 async def enter(cloud: Cloud, folder: Path, allocation_id: str, *, token: str = "", **body: Any) -> Entrance:
+    """A certificate: as root, unless the request names another way."""
     key = asyncssh.generate_private_key("ssh-ed25519")
-    request = {"public_key": key.export_public_key().decode().strip(), **body}
+    way = {} if "operation_id" in body else {"as": "root"}
+    request = {"public_key": key.export_public_key().decode().strip(), **way, **body}
     granted = await cloud.call(access.MACHINE_ACCESS, request, token=token or cloud.token, allocation_id=allocation_id)
     return Entrance(key, granted, folder)
+
+
+async def person(cloud: Cloud, name: str, role: str = "project_member") -> tuple[str, str, str]:
+    """A person with a role in the project: their id, token and role binding."""
+    password = "correct horse battery staple"
+    made = await cloud.call(users.USER_CREATE, {"name": name, "password": password})
+    bound = await cloud.call(bindings.PROJECT_BINDING_CREATE, {"user_id": made.user_id, "role": role})
+    token = await cloud.call(identity.LOGIN, {"name": name, "password": password}, token="")
+    return made.user_id, token.access_token, bound.binding_id
+
+
+async def enter_as_person(cloud: Cloud, folder: Path, allocation_id: str, token: str) -> Entrance:
+    """A certificate for a person's own account, as soon as the machine has it."""
+    async with asyncio.timeout(READY_S):
+        while True:
+            key = asyncssh.generate_private_key("ssh-ed25519")
+            body = {"public_key": key.export_public_key().decode().strip(), "as": "person"}
+            answer = await cloud.send(access.MACHINE_ACCESS, body, token=token, allocation_id=allocation_id)
+            if answer.status_code == 201:
+                return Entrance(key, msgspec.json.decode(answer.content, type=access.MachineAccess), folder)
+            assert answer.json()["code"] == "account_pending", answer.text
+            await asyncio.sleep(0.2)
 
 
 async def grant_of(cloud: Cloud, grant_id: str) -> access.MachineGrant:

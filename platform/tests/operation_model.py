@@ -13,7 +13,7 @@ def _table(text: str) -> dict[str, frozenset[str]]:
 
 MEMBER_MOVES = _table("""
     requested     provisioning removing removed degraded failed tombstoned
-    provisioning  joining removing degraded failed tombstoned
+    provisioning  requested joining removing degraded failed tombstoned
     joining       ready removing degraded failed tombstoned
     ready         degraded draining drained removing failed tombstoned
     degraded      ready draining drained removing failed tombstoned
@@ -33,8 +33,8 @@ OPERATION_MOVES = _table("""
     cancelled
 """)
 INSTANCE_MOVES = _table("""
-    requested     deploying running degraded failed
-    deploying     running degraded failed
+    requested     deploying running degraded failed deleting
+    deploying     requested running degraded failed
     running       degraded stopping starting upgrading rolling_back deleting
     degraded      running stopping starting upgrading rolling_back deleting
     stopping      stopped running degraded failed
@@ -43,7 +43,7 @@ INSTANCE_MOVES = _table("""
     upgrading     running degraded
     rolling_back  running degraded
     failed        deploying running degraded stopping stopped starting deleting deleted
-    deleting      deleted failed running degraded stopped
+    deleting      deleted failed requested running degraded stopped
     deleted
 """)
 GOAL = _table("""
@@ -69,7 +69,7 @@ UNDONE = _table("""
     stop      ready
     drain     ready
     start     drained
-    resume    drained
+    resume    draining drained
     remove    ready degraded draining drained
     replace   ready removed tombstoned
 """)
@@ -131,6 +131,9 @@ class Operation:
     epoch: int = 0
     lease_until: float | None = None
     compensating: bool = False
+    refused: bool = False
+    before: dict[str, str] = field(default_factory=dict)
+    """The status of each target when the operation was requested or retried."""
 
     @property
     def is_whole(self) -> bool:
@@ -195,7 +198,8 @@ class Model:
         self, name: str, kind: str, targets: Iterable[str], now: float, machines: Mapping[str, str] | None = None
     ) -> None:
         outcomes = dict.fromkeys(targets, "pending")
-        self.operations[name] = Operation(kind, outcomes, now + self.deadline_s, machines or {})
+        before = {target: self.members[target].status for target in outcomes}
+        self.operations[name] = Operation(kind, outcomes, now + self.deadline_s, machines or {}, before=before)
         for target in outcomes:
             self.members[target].last_operation = name
 
@@ -246,7 +250,7 @@ class Model:
             operation.outcomes[target] = "succeeded"
         elif status == "failed":
             operation.outcomes[target] = "failed"
-        elif operation.outcomes[target] == "failed":
+        elif operation.outcomes[target] in ("failed", "refused"):
             operation.outcomes[target] = "pending"
 
     def completed(self, name: str, *, undone: bool) -> str:
@@ -257,21 +261,26 @@ class Model:
             return ""
         if operation.compensating or (operation.backs_out and set(outcomes.values()) - {"succeeded"}):
             return "cancelled"
-        return "failed" if set(outcomes.values()) - {"succeeded"} else "succeeded"
+        # A member that people gave up counts no more.
+        return "failed" if set(outcomes.values()) - {"succeeded", "cancelled"} else "succeeded"
 
     def complete(self, name: str, *, undone: bool) -> None:
         operation, status = self.operations[name], self.completed(name, undone=undone)
         operation.outcomes = self._outcomes(operation, undone)
         self.end(name, status)
 
-    def end(self, name: str, status: str) -> None:
+    def end(self, name: str, status: str, *, refused: bool = False) -> None:
         operation = self.operations[name]
+        operation.refused = refused and not operation.backs_out
         self._move(operation, status)
         operation.lease_until = None
         for target, outcome in operation.outcomes.items():
             member = self.members[target]
             if outcome == "pending":
-                outcome = operation.outcomes[target] = "cancelled" if status == "cancelled" else "failed"
+                outcome = "refused" if operation.refused else "cancelled" if status == "cancelled" else "failed"
+                operation.outcomes[target] = outcome
+            if outcome == "refused":
+                self._restore(member, operation.before[target])
             if outcome == "failed" and member.status in UNFINISHED:
                 self._set(member, "failed")
             if outcome == "cancelled" and member.status == "requested":
@@ -294,8 +303,11 @@ class Model:
         if operation.status in ("accepted", "running") and not operation.compensating:
             names |= {"cancel"} if operation.attempts == 0 or operation.kind in UNDONE else set()
         if operation.status == "failed" and left and not passed_over:
-            names |= {"retry", "tombstone", "force_complete"}
-            names |= {"compensate"} if operation.kind in UNDONE else set()
+            unfinished = {target for target, outcome in operation.outcomes.items() if outcome != "succeeded"}
+            if operation.is_whole or not unfinished or unfinished & set(left):
+                names |= {"retry", "force_complete"}
+            names |= {"compensate"} if operation.kind in UNDONE and not operation.refused else set()
+            names |= {"tombstone"} if not operation.refused or operation.kind in ("deploy", "add") else set()
         return names | ({"force_complete"} if operation.status in OPEN else set())
 
     def may_leave(self, name: str, exit_name: str) -> bool:
@@ -318,6 +330,12 @@ class Model:
             self._move(operation, "accepted")
             operation.deadline_at = now + self.deadline_s
             again = [target for target in operation.outcomes if self._is_open(operation, target, undoing=undoing)]
+            operation.refused = False
+            if not undoing:
+                lost = [target for target in operation.outcomes if not self.members[target].is_live]
+                given_up = [target for target in lost if operation.outcomes[target] != "succeeded"]
+                operation.outcomes |= dict.fromkeys(given_up, "cancelled")
+                operation.before |= {target: self.members[target].status for target in again}
             operation.outcomes |= dict.fromkeys(again, "pending")
         elif exit_name == "tombstone":
             for target, outcome in operation.outcomes.items():
@@ -378,9 +396,29 @@ class Model:
         turned_back = turned_back and operation.kind != "replace"
         if self._is_at_goal(operation, target) and not operation.compensating and not turned_back:
             return "succeeded"
+        if operation.backs_out and (status in undone | GONE or self._is_as_before(operation, target)):
+            return "cancelled"
+        if operation.outcomes[target] == "refused":
+            return "refused"
         if operation.backs_out:
-            return "cancelled" if status in undone | GONE else ""
+            return ""
+        if operation.outcomes[target] == "cancelled":
+            return "cancelled"
         return "failed" if status in GONE | {"failed"} else ""
+
+    def _is_as_before(self, operation: Operation, target: str) -> bool:
+        """An undo may leave a member as it was, except one that only failed to join."""
+        status = self.members[target].status
+        may_stay = status in ("requested", "ready", "degraded", "draining", "drained")
+        may_stay = may_stay or (status == "failed" and operation.kind not in ("deploy", "add", "replace"))
+        return status == operation.before[target] and may_stay
+
+    def _restore(self, member: Member, before: str) -> None:
+        """A refusal changed nothing, so the member is what it was; where it cannot return to that, it failed."""
+        if before == member.status or before in MEMBER_MOVES[member.status]:
+            self._set(member, before)
+        elif member.status in UNFINISHED:
+            self._set(member, "failed")
 
     def _force(self, name: str) -> None:
         operation = self.operations[name]
@@ -403,7 +441,10 @@ class Model:
         self.end(name, status)
 
     def _leave(self, operation: Operation) -> None:
-        """How an operation on the whole instance leaves it."""
+        """How an operation on the whole instance leaves it. A refusal leaves it as it was."""
+        if operation.refused:
+            self.last_succeeded = self.last_succeeded and operation.kind != "deploy"
+            return
         self.last_succeeded = operation.status != "failed" and (operation.kind, operation.status) != (
             "deploy",
             "cancelled",

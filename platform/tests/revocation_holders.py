@@ -60,9 +60,9 @@ class Holder:
 
 
 async def person(world: World) -> Holder:
-    """A member of a project, with a certificate for a machine."""
+    """An admin of a project, with a certificate for a machine."""
     ada = await world.person("ada")
-    binding = await world.call(bindings.PROJECT_BINDING_CREATE, {"user_id": ada.user_id, "role": "project_member"})
+    binding = await world.call(bindings.PROJECT_BINDING_CREATE, {"user_id": ada.user_id, "role": "project_admin"})
     allocation = await world.allocation("n1")
     granted = await world.machine_access(ada.token, allocation.allocation_id)
     return Holder(

@@ -16,12 +16,17 @@ from platform_world import MANIFEST, World
 Answer = TypeVar("Answer")
 
 DEADLINE_S = 600
-HEAD: dict[str, Any] = {"component_key": "head", "min": 1, "max": 1, "operations": ["drain", "resume", "replace"]}
+HEAD: dict[str, Any] = {
+    "component_key": "head",
+    "min": 1,
+    "max": 1,
+    "operations": ["drain", "resume", "replace", "repair"],
+}
 HAND: dict[str, Any] = {
     "component_key": "hand",
     "min": 1,
     "max": 100,
-    "operations": ["add", "drain", "resume", "remove", "replace"],
+    "operations": ["add", "drain", "resume", "remove", "replace", "repair"],
 }
 CLUSTERED: dict[str, Any] = {
     "roles": [HEAD, HAND],
@@ -47,6 +52,7 @@ WAYS: dict[str, tuple[str, ...]] = {
     "drain": _OUT,
     "stop": _OUT,
     "resume": ("ready",),
+    "repair": ("ready",),
     "start": ("ready",),
     "restart": (*_OUT, "ready"),
     "upgrade": (*_OUT, "ready"),

@@ -23,6 +23,15 @@ class Permanent(Exception):
         self.fix = fix
 
 
+class Refused(Permanent):
+    """A condition is not met, and nothing was changed: the members and the instance stay as they were.
+
+    Raise it before the first change, such as `raise Refused("2 jobs run", fix="wait for them, or use force")`. Inside
+    `Operation.each` it concerns only that member."""
+
+    failure_class: ClassVar[FailureClass] = "refused"
+
+
 class NeedsOperator(Permanent):
     """The operation fails, and a person must decide how to continue."""
 

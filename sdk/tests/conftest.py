@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from gpuaas_sdk.client import Client
-from gpuaas_sdk.controller import App, ReconcileSettings, RunnerSettings
+from gpuaas_sdk.controller import App, HealthSettings, RunnerSettings
 from gpuaas_sdk.testing import FakeMachines, FakePlatform
 
 MANIFEST = """
@@ -21,7 +21,7 @@ operating_modes: [managed]
 control_plane_scopes: [instance]
 roles:
   - {component_key: head, min: 1, max: 1}
-  - {component_key: worker, max: 9, operations: [add, drain, remove, replace]}
+  - {component_key: worker, max: 9, operations: [add, drain, remove, replace, repair]}
 instance_operations: [stop, start, upgrade]
 permissions: {demo.key.rotate: {meaning: rotate the key, roles: [project_admin]}}
 actions: [{name: rotate, title: Rotate the key, permission: demo.key.rotate, input_schema: {type: object}}]
@@ -112,13 +112,17 @@ def working(app: App, client: Client, platform: FakePlatform, machines: FakeMach
 
     @contextlib.asynccontextmanager
     async def work(
-        name: str = "one", lease_s: int = 15, wire: Client | None = None, reconcile_every_s: float = 0.05
+        name: str = "one",
+        lease_s: int = 15,
+        wire: Client | None = None,
+        look_every_s: float = 0.05,
+        look_s_max: float = 60,
     ) -> AsyncIterator[None]:
         settings = RunnerSettings(
             lease_s=lease_s,
             claim_wait_s=5,
             refused_pause_s=0.05,
-            reconcile=ReconcileSettings(interval_s=reconcile_every_s),
+            health=HealthSettings(interval_s=look_every_s, lease_s=3, look_s_max=look_s_max),
         )
         runner = app.runner(wire or client, platform.project_id, name, settings=settings, connect=machines.connect)
         task: asyncio.Future[None] = asyncio.ensure_future(_awaited(runner.run()))

@@ -17,7 +17,8 @@ from gpuaas_contract import artifacts, catalog, identity, instances, lifecycles,
 from gpuaas_contract.endpoint import Answer, Endpoint
 from gpuaas_sdk.auth import ServiceAccount
 from gpuaas_sdk.client import Client
-from gpuaas_sdk.controller import App, Evidence, Operation
+from gpuaas_sdk.controller import App, Evidence, Operation, Reconciliation
+from gpuaas_sdk.machine import Ran
 from securesystemslib import dsse
 from securesystemslib.signer import CryptoSigner
 
@@ -41,6 +42,10 @@ class PlacingApp:
 
     def __init__(self, admin: Client, project_id: str, token: str) -> None:
         self.output, self.path = "", ""
+        self.attempts: list[str] = []
+        """Commands that the observer runs at the next look."""
+        self.results: dict[str, Ran] = {}
+        """What the observer's commands did, by command."""
         self._admin, self._project_id, self._token = admin, project_id, token
 
     async def publish_tool(self) -> None:
@@ -64,6 +69,14 @@ class PlacingApp:
     async def decommission(self, instance_id: str) -> operations.Operation:
         body = instances.Decommission(reason="the test ends")
         return await self._ended(await self._call(instances.DECOMMISSION, body, instance_id=instance_id))
+
+    async def observe(self, *lines: str) -> dict[str, Ran]:
+        """Run commands on the machine as the observer, between operations. Return what each did."""
+        self.results, self.attempts = {}, list(lines)
+        async with asyncio.timeout(120):
+            while len(self.results) < len(lines):  # noqa: ASYNC110 - a fact of another task
+                await asyncio.sleep(0.1)
+        return self.results
 
     @contextlib.asynccontextmanager
     async def controller(self, folder: Path) -> AsyncIterator[None]:
@@ -99,6 +112,14 @@ class PlacingApp:
             await op.step("install", install, op, member=member)
             await op.report(member, status="joining")
             await op.report(member, status="ready")
+
+        @app.health(every_s=0.2)
+        async def look(now: Reconciliation) -> None:
+            attempts, self.attempts = self.attempts, []
+            if attempts:
+                machine = await now.machine(now.members[0])
+                for line in attempts:
+                    self.results[line] = await machine.run("bash", "-c", line, check=False, timeout_s=20)
 
         @app.operation("decommission")
         async def decommission(op: Operation) -> None:

@@ -37,6 +37,62 @@ sudo -n systemd-run --quiet --uid="$USER" --unit=mine --property=Restart=always 
 """
 
 
+READING = (
+    "systemctl is-active ssh",
+    "df /",
+    "cat /etc/os-release",
+    "ps aux",
+    "ip addr",
+    "systemctl status --no-pager ssh",
+    "journalctl --version",
+)
+CHANGING = (
+    "sudo -n true",
+    "su -c true",
+    "systemctl stop ssh",
+    "systemctl restart ssh",
+    "systemctl disable ssh",
+    "systemctl daemon-reload",
+    "systemd-run true",
+    "loginctl enable-linger",
+    "kill -9 1",
+    "pkill -KILL -u root",
+    "touch ~/mine",
+    "touch /etc/mine",
+    "touch /var/mine",
+    "touch /var/lib/mine",
+    "touch /usr/local/bin/mine",
+    "touch /home/mine",
+    "touch /root/mine",
+    "touch /boot/mine",
+    "touch /opt/mine",
+    "echo x >>/etc/passwd",
+    "echo x >/etc/gpuaas/ssh/principals/$(id -un)",
+    "cat /etc/shadow",
+    "mount -t tmpfs none /mnt",
+    "useradd mine",
+    "usermod -aG sudo $(id -un)",
+    "passwd -d root",
+    "chown $(id -un) /etc/passwd",
+    "chmod 777 /etc",
+    "echo '* * * * * true' | crontab -",
+    "echo true | at now",
+    "dd if=/dev/null of=/dev/mem",
+    "ip link add mine type dummy",
+    "ip link set lo down",
+    "sysctl -w kernel.domainname=mine",
+    "hostnamectl set-hostname mine",
+    "hostname mine",
+    "reboot",
+    "apt-get -y install hello",
+    "dpkg --purge bash",
+    "date -s 2020-01-01",
+    "swapoff -a",
+    "unshare -m true",
+)
+"""Each must fail. What they would have changed is compared, too."""
+
+
 class Owner:
     """A project admin of the lab's only project."""
 
@@ -156,7 +212,7 @@ async def test_a_key_in_the_home_folder_opens_nothing(cloud: LocalCloud, owner: 
     (tmp_path / "known").write_text(f"{allocation.address} {await owner.host_key()}\n")
     public_key = key_file.with_suffix(".pub").read_text().strip()
     command = f"umask 077 && mkdir -p ~/.ssh && echo '{public_key}' >~/.ssh/authorized_keys"
-    cloud.gpuaas("ssh", MACHINE, "--", "sh", "-c", command)
+    cloud.gpuaas("ssh", MACHINE, "--root", "--", "sh", "-c", command)
     assert _ssh(allocation, key_file) == (255, "")
 
 
@@ -164,7 +220,7 @@ async def test_a_release_removes_everything_that_a_user_did_on_a_machine(
     cloud: LocalCloud, owner: Owner, before: dict[str, Any]
 ) -> None:
     allocation = await owner.reach_active()
-    cloud.gpuaas("ssh", MACHINE, "--", "bash", "-c", MESS)
+    cloud.gpuaas("ssh", MACHINE, "--root", "--", "bash", "-c", MESS)
     assert machine_state.difference(before, machine_state.capture(LAB, MACHINE))
     await owner.release()
     released = await owner.until("released")
@@ -173,7 +229,7 @@ async def test_a_release_removes_everything_that_a_user_did_on_a_machine(
     _check_evidence(released, allocation.username_on_node)
 
 
-async def test_an_artifact_placed_on_a_machine_runs_there_and_is_gone_after_the_release(
+async def test_a_placed_artifact_runs_the_observer_changes_nothing_and_all_is_gone_after_the_release(
     cloud: LocalCloud, owner: Owner, tmp_path: Path, before: dict[str, Any]
 ) -> None:
     allocation, app = await owner.reach_active(), owner.placing_app()
@@ -184,6 +240,7 @@ async def test_an_artifact_placed_on_a_machine_runs_there_and_is_gone_after_the_
         assert app.output == f"the tool runs on {MACHINE}\n"
         digest = cloud.lab("exec", MACHINE, "--", "sha256sum", app.path).split()[0]
         assert (f"sha256:{digest}", allocation.allocation_id in app.path) == (placing_app.DIGEST, True)
+        await _check_observer(app, allocation.username_on_node)
         assert (await app.decommission(instance_id)).status == "succeeded"
     await owner.release()
     released = await owner.until("released")
@@ -220,7 +277,8 @@ async def test_a_machine_that_is_installed_again_can_be_entered_as_before(cloud:
     await owner.until_prepared_again(former.allocation_id)
     present = await owner.until("active")
     assert (present.allocation_id, present.username_on_node) == (former.allocation_id, former.username_on_node)
-    assert cloud.gpuaas("ssh", MACHINE, "--", "id", "-un").stdout.strip() == former.username_on_node
+    assert cloud.gpuaas("ssh", MACHINE, "--root", "--", "id", "-un").stdout.strip() == former.username_on_node
+    assert cloud.gpuaas("ssh", MACHINE, "--", "id", "-un").stdout.strip() == "admin"
 
 
 def _new_key(folder: Path, name: str) -> Path:
@@ -254,6 +312,17 @@ def _ssh_command(allocation: capacity.Allocation, key_file: Path, *words: str) -
     return ["ssh", *options, f"{allocation.username_on_node}@{allocation.address}", *words]
 
 
+async def _check_observer(app: placing_app.PlacingApp, user: str) -> None:
+    """Between operations the app's controller reads everything that every user can read, and changes nothing."""
+    ready = await app.observe("id -un", "id -Gn", "tty", *READING)
+    assert [ready[line].stdout.strip() for line in ("id -un", "id -Gn", "tty")] == [f"{user}-ro"] * 2 + ["not a tty"]
+    assert {line: ran.stderr for line, ran in ready.items() if line in READING and ran.exit_status != 0} == {}
+    before = machine_state.capture(LAB, MACHINE)
+    tried = await app.observe(*CHANGING)
+    assert [line for line, ran in tried.items() if ran.exit_status == 0] == []
+    assert machine_state.difference(before, machine_state.capture(LAB, MACHINE)) == []
+
+
 def _nobodys_files(cloud: LocalCloud) -> str:
     places = ("/", "/tmp", "/var/tmp", "/dev/shm")
     return cloud.lab("exec", MACHINE, "--", "find", *places, "-xdev", "-nouser")
@@ -265,6 +334,6 @@ def _check_evidence(released: capacity.Allocation, user: str) -> None:
     assert (evidence.user, evidence.home, evidence.left_behind) == (user, f"/home/{user}", [])
     assert evidence.units == ["mine.service"]
     assert evidence.processes_ended >= 2
-    assert evidence.principals == [f"/etc/gpuaas/ssh/principals/{user}"]
+    assert sorted(evidence.principals) == [f"/etc/gpuaas/ssh/principals/{name}" for name in (user, f"{user}-ro")]
     assert sorted(evidence.keys) == ["/etc/gpuaas/ssh/user_ca.pub", f"/home/{user}/.ssh/authorized_keys"]
     assert {"/opt/mine", "/tmp/mine", "/dev/shm/mine", f"/var/mail/{user}"} <= set(evidence.files)

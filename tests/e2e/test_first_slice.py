@@ -172,12 +172,12 @@ def _fail_and_decommission(cloud: LocalCloud) -> None:
 
 async def _as_user(cloud: LocalCloud, line: str) -> str:
     """Run what a user types on the login machine, entered with a certificate of the platform; return its output."""
-    words = ["ssh", "gpu-1", "--", "sudo", "-n", "-i", "-u", "researcher", "bash", "-lc", line]
+    words = ["ssh", "gpu-1", "--root", "--", "sudo", "-n", "-i", "-u", "researcher", "bash", "-lc", line]
     return (await asyncio.to_thread(cloud.gpuaas, *words)).stdout
 
 
 def _slurm_nodes(cloud: LocalCloud) -> list[str]:
-    output = cloud.gpuaas("ssh", "gpu-1", "--", "sudo", "-n", "sinfo", "-h", "-N", "-o", "%N").stdout
+    output = cloud.gpuaas("ssh", "gpu-1", "--root", "--", "sudo", "-n", "sinfo", "-h", "-N", "-o", "%N").stdout
     return sorted(output.split())
 
 

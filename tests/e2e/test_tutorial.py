@@ -22,7 +22,7 @@ gpuaas() {{
 }}
 """
 """The tests have a lab of their own beside the one of the person at this machine."""
-TYPED_ON_THE_MACHINE = {"gpuaas ssh slurm": "sudo -iu researcher\nsinfo\nexit\nexit\n"}
+TYPED_ON_THE_MACHINE = {"gpuaas ssh slurm --root": "sudo -iu researcher\nsinfo\nexit\nexit\n"}
 ATTEMPTS = 60
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuaas_agent import identity, parameters, rules
-from gpuaas_agent.handlers import allocation, artifact, authorized_keys, health, ssh_trust, upgrade
+from gpuaas_agent.handlers import allocation, artifact, authorized_keys, health, people, ssh_trust, upgrade
 from gpuaas_agent.host import facts
 
 HANDLERS: dict[str, rules.Handler] = {
@@ -25,6 +25,14 @@ HANDLERS: dict[str, rules.Handler] = {
             "public_keys": parameters.public_key_set,
         },
         function=authorized_keys.install,
+    ),
+    "allocation.people": rules.Handler(
+        params={
+            "allocation_id": parameters.ALLOCATION_ID,
+            "user": parameters.USER,
+            "people": parameters.people,
+        },
+        function=people.apply,
     ),
     "allocation.release": rules.Handler(
         params={"allocation_id": parameters.ALLOCATION_ID, "user": parameters.USER},

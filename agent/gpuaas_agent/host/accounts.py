@@ -9,12 +9,14 @@ import os
 import pwd
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from gpuaas_agent import commands, errors, files
 
 SUDOERS = Path("/etc/sudoers.d")
+LOCAL_UID_MAX = 19_999
+"""Highest number of a user that the agent makes for itself. People have numbers from the platform, above it."""
 FILE_SYSTEMS = (Path("/"), Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))
 """Where files of users are removed: the root file system, and folders that users can write to, which may be separate
 mounts. Other disks are not searched."""
@@ -42,6 +44,8 @@ def ensure(user: str) -> int:
     if uid_of(user) is None:
         # No password matches '*'. The default of useradd, '!', means "locked", which sshd without PAM refuses.
         argv = ["useradd", "--create-home", "--home-dir", str(home_of(user)), "--shell", "/bin/bash"]
+        # useradd would take the number after the highest one, which belongs to the next person of the organisation.
+        argv += ["--key", f"UID_MAX={LOCAL_UID_MAX}", "--key", f"GID_MAX={LOCAL_UID_MAX}"]
         commands.run([*argv, "--password", "*", "--comment", "GPUaaS allocation", user])
     uid = uid_of(user)
     if not uid:
@@ -70,17 +74,19 @@ def expire(user: str) -> None:
     commands.run(["usermod", "--expiredate", "1", user])
 
 
-def remove_leftovers(user: str, uid: int) -> list[str]:
-    """Remove the account's files outside its home, because the next user may get the same uid; return their paths."""
-    removed = [str(path) for path in _personal_files(user) if files.remove(path)]
+def remove_leftovers(users: Mapping[str, int], homes: Collection[Path]) -> list[str]:
+    """Remove the accounts' files outside their homes, because the next user may get the same uid; return their paths.
+    `users` has the uid of each account; one scan finds the files of all."""
+    removed = [str(path) for user in users for path in _personal_files(user) if files.remove(path)]
     for top in FILE_SYSTEMS:
-        removed += remove_owned(top, uid, except_for=home_of(user))
+        removed += remove_owned(top, set(users.values()), except_for=homes)
     return removed
 
 
-def left_behind(user: str, uid: int) -> list[str]:
-    """Return the files that the account still owns outside its home."""
-    return sorted({str(entry.path) for top in FILE_SYSTEMS for entry in _owned(top, uid, except_for=home_of(user))})
+def left_behind(users: Mapping[str, int], homes: Collection[Path]) -> list[str]:
+    """Return the files that the accounts still own outside their homes."""
+    uids = set(users.values())
+    return sorted({str(entry.path) for top in FILE_SYSTEMS for entry in _owned(top, uids, except_for=homes)})
 
 
 def remove(user: str) -> tuple[str, list[str]]:
@@ -97,10 +103,10 @@ def remove(user: str) -> tuple[str, list[str]]:
     return str(home) if home in present else "", [str(place) for place in present if place != home]
 
 
-def remove_owned(top: Path, uid: int, except_for: Path | None = None) -> list[str]:
-    """Remove what this uid owns below a directory, without following links or leaving its file system."""
+def remove_owned(top: Path, uids: Collection[int] | None, except_for: Collection[Path] = ()) -> list[str]:
+    """Remove what these uids own below a directory, without following links or leaving its file system. None: all."""
     removed = []
-    for entry in _owned(top, uid, except_for):
+    for entry in _owned(top, uids, except_for):
         # It fails for a folder with a file of another user, for example. `left_behind` then reports the folder.
         with contextlib.suppress(OSError):
             entry.remove()
@@ -114,6 +120,13 @@ def remove_tree(path: Path) -> None:
         shutil.rmtree(path)
     elif os.path.lexists(path):
         path.unlink()
+
+
+def remove_tree_here(path: Path) -> None:
+    """Remove a folder, without following links and without what is mounted inside."""
+    remove_owned(path, None)
+    with contextlib.suppress(OSError):  # not empty: something is mounted inside
+        path.rmdir()
 
 
 def _sudoers_file(user: str) -> Path:
@@ -140,35 +153,37 @@ class _Entry:
         (os.rmdir if self.is_directory else os.unlink)(self.path.name, dir_fd=self.folder)
 
 
-def _owned(top: Path, uid: int, except_for: Path | None = None) -> Iterator[_Entry]:
-    """Yield what this uid owns below a directory, deepest first, on the directory's own file system."""
+def _owned(top: Path, uids: Collection[int] | None, except_for: Collection[Path] = ()) -> Iterator[_Entry]:
+    """Yield what these uids own, or everything, below a directory, deepest first, on its own file system."""
     try:
         folder = os.open(str(top), _FOLDER)
     except (FileNotFoundError, NotADirectoryError):
         return
     try:
-        yield from _owned_in(top, folder, os.fstat(folder).st_dev, uid, except_for)
+        yield from _owned_in(top, folder, os.fstat(folder).st_dev, uids, except_for)
     finally:
         os.close(folder)
 
 
-def _owned_in(path: Path, folder: int, device: int, uid: int, except_for: Path | None) -> Iterator[_Entry]:
+def _owned_in(
+    path: Path, folder: int, device: int, uids: Collection[int] | None, except_for: Collection[Path]
+) -> Iterator[_Entry]:
     for name in os.listdir(folder):
         inner = path / name
         try:
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
             is_directory = stat.S_ISDIR(status.st_mode)
-            if inner == except_for or (is_directory and status.st_dev != device):
+            if inner in except_for or (is_directory and status.st_dev != device):
                 continue
             below = os.open(name, _FOLDER, dir_fd=folder) if is_directory else -1
         except (FileNotFoundError, NotADirectoryError):
             continue  # it was removed or replaced just now; `left_behind` scans again
         if is_directory:
             try:
-                yield from _owned_in(inner, below, device, uid, except_for)
+                yield from _owned_in(inner, below, device, uids, except_for)
             finally:
                 os.close(below)
-        if status.st_uid == uid:
+        if uids is None or status.st_uid in uids:
             yield _Entry(inner, folder, is_directory)
 
 

@@ -13,12 +13,12 @@ CLAIMS = Path("/etc/gpuaas/allocations")
 
 def claim(user: str, allocation_id: str) -> None:
     """Record that the user will be made for this allocation; refuse a name that is already in use."""
-    owner = _owner(user)
-    if owner == allocation_id:
+    present = owner(user)
+    if present == allocation_id:
         return
-    if owner is not None:
+    if present is not None:
         raise errors.TaskFailed(
-            "user_taken", f"user {user} belongs to allocation {owner}; release that allocation first"
+            "user_taken", f"user {user} belongs to allocation {present}; release that allocation first"
         )
     if accounts.uid_of(user) is not None:
         raise errors.TaskFailed("user_exists", f"user {user} already exists on the node and was not made by this agent")
@@ -32,15 +32,15 @@ def claim(user: str, allocation_id: str) -> None:
 
 def belongs_to(user: str, allocation_id: str) -> bool:
     """Return whether the user was made for this allocation and exists."""
-    return _owner(user) == allocation_id and accounts.uid_of(user) is not None
+    return owner(user) == allocation_id and accounts.uid_of(user) is not None
 
 
 def may_remove(user: str, allocation_id: str) -> bool:
     """Return whether the user was made for this allocation; refuse an account that this agent did not make."""
-    owner = _owner(user)
-    if owner is None and accounts.uid_of(user) is not None:
+    present = owner(user)
+    if present is None and accounts.uid_of(user) is not None:
         raise errors.TaskFailed("user_not_ours", f"user {user} was not made by this agent and is not removed")
-    return owner == allocation_id
+    return present == allocation_id
 
 
 def remove(user: str) -> list[str]:
@@ -50,6 +50,7 @@ def remove(user: str) -> list[str]:
     return removed
 
 
-def _owner(user: str) -> str | None:
+def owner(user: str) -> str | None:
+    """Return the allocation that the user was made for; None if this agent did not make it."""
     content = files.read(CLAIMS / user)
     return None if content is None else content.decode().strip()

@@ -15,6 +15,36 @@ from gpuaas_agent import commands, files, log
 
 DECLARED_GPUS = Path("/etc/gpuaas/facts.d/gpus.json")
 NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")
+DECLARED_SHARED = Path("/etc/gpuaas/facts.d/shared.json")
+"""For file systems that the kernel does not show as shared: `{"mounts": [{"path": "/home/people"}]}`."""
+MOUNTS = Path("/proc/self/mountinfo")
+_SHARED_KINDS = frozenset(
+    {
+        "lustre",
+        "gpfs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "smb3",
+        "9p",
+        "virtiofs",
+        "afs",
+        "ocfs2",
+        "gfs2",
+        "wekafs",
+        "panfs",
+        "pvfs2",
+        "orangefs",
+        "glusterfs",
+        "daos",
+        "quobyte",
+        "fuse.dfuse",
+        "fuse.juicefs",
+        "fuse.weka",
+    }
+)
+"""Kinds of file systems that several machines mount at the same time."""
+SHARED_MOUNTS_MAX = 64
 SSH_PORT = 22
 ADDRESSES_MAX = 64
 """A machine that runs containers can have thousands of addresses. The platform accepts 256."""
@@ -33,6 +63,7 @@ def collect() -> dict[str, Any]:
         "addresses": _addresses(),
         "hostname": socket.gethostname(),
         "ssh_port": SSH_PORT,
+        "shared_mounts": shared_mounts(),
     }
 
 
@@ -69,6 +100,46 @@ def gpus(declared: Path, nvidia: Path) -> list[dict[str, Any]]:
     except (OSError, ValueError, TypeError, KeyError) as error:
         log.error("facts.gpus_unreadable", file=str(declared), error=repr(error))
         return []
+
+
+def shared_mounts(declared: Path = DECLARED_SHARED, mounts: Path = MOUNTS) -> list[dict[str, str]]:
+    """Return the network and cluster file systems that are mounted, and those that a file declares as shared."""
+    shared = {entry["path"]: entry for entry in network_mounts(mounts.read_text(errors="replace"))}
+    try:
+        content = files.read(declared)
+        for entry in json.loads(content)["mounts"] if content is not None else ():
+            shared[str(entry["path"])] = {
+                name: str(entry.get(name, "declared")) for name in ("path", "source", "fstype")
+            }
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        log.error("facts.shared_mounts_unreadable", file=str(declared), error=repr(error))
+    return [entry for _, entry in sorted(shared.items())][:SHARED_MOUNTS_MAX]
+
+
+def network_mounts(mountinfo: str) -> list[dict[str, str]]:
+    """Return the mounts of network and cluster file systems, from the text of /proc/self/mountinfo."""
+    mounts = []
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, more = before.split(" "), after.split(" ")
+        if len(fields) > 4 and len(more) > 1 and _is_shared_kind(more[0]):
+            mounts.append({"path": _unescaped(fields[4]), "source": _unescaped(more[1]), "fstype": more[0]})
+    return mounts
+
+
+def is_shared(path: Path, mounts: list[dict[str, str]]) -> bool:
+    """Return whether the path is on one of these mounts."""
+    places = [Path(entry["path"]) for entry in mounts]
+    return any(place == path or place in path.parents for place in places)
+
+
+def _is_shared_kind(fstype: str) -> bool:
+    return fstype in _SHARED_KINDS or fstype.startswith(("nfs", "fuse.gluster", "fuse.ceph", "fuse.sshfs", "fuse.s3"))
+
+
+def _unescaped(field: str) -> str:
+    """Return a field of mountinfo with its octal escapes decoded: blanks, tabs, newlines and backslashes."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), field)
 
 
 def global_addresses(ip_json: str) -> list[str]:

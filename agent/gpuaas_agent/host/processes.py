@@ -1,9 +1,11 @@
-"""End all processes of a user, including those started through sudo. Called by `allocation.release`."""
+"""End all processes of a user, including those started through sudo. Called by `allocation.release` and
+`allocation.people`."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -12,6 +14,8 @@ from gpuaas_agent import errors
 
 END_TIMEOUT_S = 20.0
 SCAN_INTERVAL_S = 0.05
+SSHD_UNIT = re.compile(r"/sshd?(@[^/]*)?\.service")
+"""The control group of login sessions on a host without logind."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,14 +28,15 @@ class Observed:
     environment: bytes
 
 
-def end_all(uid: int) -> int:
-    """Kill all processes of the user and return how many there were. Fails if one does not end."""
+def end_all(uid: int, *, login_only: bool = False) -> int:
+    """Kill all processes of the user, or only those of login sessions, and return how many there were. Fails if one
+    does not end."""
     if uid == 0:
         raise errors.TaskFailed("user_is_root", "refusing to end root's processes")
     killed: set[int] = set()
     deadline_s = time.monotonic() + END_TIMEOUT_S
     while True:
-        alive = of_user(uid)
+        alive = of_user(uid, login_only=login_only)
         if not alive:
             return len(killed)
         if time.monotonic() > deadline_s:
@@ -43,10 +48,10 @@ def end_all(uid: int) -> int:
         time.sleep(SCAN_INTERVAL_S)
 
 
-def of_user(uid: int) -> set[int]:
+def of_user(uid: int, *, login_only: bool = False) -> set[int]:
     """Return the living processes of the user, including those it runs as another user."""
     numbers = {int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()}
-    return {pid for pid in numbers - {1, os.getpid()} if _belongs(Path("/proc") / str(pid), uid)}
+    return {pid for pid in numbers - {1, os.getpid()} if _belongs(Path("/proc") / str(pid), uid, login_only=login_only)}
 
 
 def is_of_user(process: Observed, uid: int) -> bool:
@@ -64,14 +69,22 @@ def is_of_user(process: Observed, uid: int) -> bool:
     )
 
 
-def _belongs(process: Path, uid: int) -> bool:
+def is_of_login(process: Observed, uid: int) -> bool:
+    """Return whether the process belongs to a login session of the user, and not to a service or a scheduler's job.
+
+    logind puts a session into the user's slice. On a host without logind, it stays in the unit of sshd."""
+    return f"/user-{uid}.slice" in process.control_group or SSHD_UNIT.search(process.control_group) is not None
+
+
+def _belongs(process: Path, uid: int, *, login_only: bool = False) -> bool:
     try:
         status = (process / "status").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return False
     # The name of a control group need not be valid UTF-8.
     login_uid, control_group = (_optional(process / name).decode(errors="replace") for name in ("loginuid", "cgroup"))
-    return is_of_user(Observed(status, login_uid, control_group, _optional(process / "environ")), uid)
+    observed = Observed(status, login_uid, control_group, _optional(process / "environ"))
+    return is_of_user(observed, uid) and (not login_only or is_of_login(observed, uid))
 
 
 def _optional(path: Path) -> bytes:

@@ -1,165 +1,201 @@
-"""The handlers of deploy and add: install Slurm, join the workers, run a first job. Registered by `controller`."""
+"""The handlers of deploy and add: install Slurm, join the machines, run a first job. Registered by `controller`."""
 
 import asyncio
+from dataclasses import dataclass
 from functools import partial
 
-from gpuaas_sdk.controller import Member, MembersFailed, Operation, Permanent
+from gpuaas_sdk.checks import Check
+from gpuaas_sdk.controller import Member, Operation, Permanent, Refused
 from gpuaas_sdk.machine import Machine, MachineUnreachable
 
-from gpuaas_app_slurm import details, reports, roles
+from gpuaas_app_slurm import homes_of_cluster, login, reports, roles
 from gpuaas_app_slurm.settings import Settings
-from gpuaas_app_slurm.workload import accounting, cluster, config, facts, nodes, packages, slurm, state
+from gpuaas_app_slurm.workload import (
+    cluster,
+    config,
+    facts,
+    home,
+    nodes,
+    receipts,
+    reporter,
+    slurm,
+    state,
+    uninstall,
+)
 
 POLL_S = 0.2
+
+
+@dataclass(frozen=True)
+class Joining:
+    """What every step of one deploy or add needs."""
+
+    op: Operation
+    inputs: config.Inputs
+    settings: Settings
+    homes: home.Home
+
+    @property
+    def controller(self) -> Member:
+        return roles.controller_of(self.op.members)
 
 
 async def deploy(op: Operation, settings: Settings) -> None:
     inputs = config.parse_inputs(op.instance.inputs)
     config.check_users(inputs.users)
-    controller, workers = roles.controller_of(op.members), roles.workers_of(op.members)
-    reached, unreachable = await reports.survivors(
-        op, (controller, *workers), lambda member: _reach(op, member, settings)
-    )
-    _require_controller(controller, unreachable)
-    installed, broken = await reports.survivors(
-        op, reached, lambda member: _prepare(op, member, reached, inputs, settings)
-    )
-    _require_controller(controller, broken)
-    joined, not_joined = await reports.survivors(
-        op, roles.workers_of(installed), lambda member: _join(op, member, controller, settings)
-    )
-    await _run_first_job(op, controller, joined, inputs, settings)
-    await _report_controller_ready(op, controller, inputs)
+    config.check_times(inputs)
+    roles.refuse_shared_logins(op.members)
+    controller = roles.controller_of(op.members)
+    reached = await op.each(op.to_do, lambda member: _reach(op, member, settings), raises=False)
+    if _is_failed(op, controller):
+        return  # There is no cluster without its controller.
+    present = tuple(member for member in op.members if not _is_failed(op, member))
+    homes = await homes_of_cluster.chosen(op, controller, present, inputs)
+    joining = Joining(op, inputs, settings, homes)
+    installed = await op.each(reached.ok, lambda member: _prepare(joining, member, present), raises=False)
+    if _is_failed(op, controller):
+        return
+    await _join_and_prove(joining, roles.nodes_of(installed.ok))
+    await _report_on(op, controller, settings, present)
+    await reports.ready_controller(op, controller, inputs)
     await reports.publish_access(op)
-    reports.raise_any(unreachable + broken + not_joined, 1 + len(workers))
 
 
 async def add(op: Operation, settings: Settings) -> None:
     inputs = config.parse_inputs(op.instance.inputs)
-    controller = roles.controller_of(op.members)
-    await _require_answer(op, controller)
-    installed, broken = await reports.survivors(
-        op, op.targets, lambda member: _install(op, member, (), inputs, settings)
-    )
-    joined, not_joined = await reports.survivors(op, installed, lambda member: _join(op, member, controller, settings))
-    await _run_first_job(op, controller, joined, inputs, settings)
+    await reports.head(op)
+    homes = await homes_of_cluster.checked(op, roles.controller_of(op.members), op.to_do, inputs)
+    joining = Joining(op, inputs, settings, homes)
+    installed = await op.each(op.to_do, lambda member: _install(joining, member, ()), raises=False)
+    await _join_and_prove(joining, installed.ok)
     await reports.publish_access(op)
-    reports.raise_any(broken + not_joined, len(op.targets))
 
 
 async def _reach(op: Operation, member: Member, settings: Settings) -> None:
-    async def step() -> None:
-        await reports.with_machine(op, member, "reach the machine", settings, reports.answer)
+    async def answer(machine: Machine) -> None:
+        await machine.run("true")
 
-    await reports.advance(op, member, "provisioning")
+    async def step() -> None:
+        await reports.with_machine(op, member, "reach the machine", settings, answer)
+
+    await op.advance(member, "provisioning")
     await op.step("reach the machine", step, member=member)
 
 
-async def _prepare(
-    op: Operation, member: Member, reached: tuple[Member, ...], inputs: config.Inputs, settings: Settings
-) -> None:
+async def _prepare(joining: Joining, member: Member, present: tuple[Member, ...]) -> None:
     """Install Slurm on the machine. Start the controller as soon as its machine is ready, before all workers are."""
-    await _install(op, member, reached, inputs, settings)
+    await _install(joining, member, present)
     if member.component_key == roles.CONTROLLER:
-        await op.step("start the controller", _start_controller, op, member, reached, inputs, settings, member=member)
+        await joining.op.step("start the controller", _start_controller, joining, member, present, member=member)
 
 
-async def _install(
-    op: Operation, member: Member, all_members: tuple[Member, ...], inputs: config.Inputs, settings: Settings
-) -> None:
-    roles_here = roles.roles_on(all_members, member.allocation_id) or (member.component_key,)
+async def _install(joining: Joining, member: Member, present: tuple[Member, ...]) -> None:
+    op = joining.op
+    roles_here = roles.roles_on(present, member.allocation_id) or (member.component_key,)
     if len(roles_here) > 1 and member.component_key != roles.CONTROLLER:
         return  # If both roles share a machine, the step of the controller installs for both.
 
     async def install(machine: Machine) -> None:
-        await slurm.install(machine, op.instance.instance_id, roles_here, inputs.user_ids(), op.say)
+        await _take_over(op, member, machine)
+        users = joining.inputs.user_ids()
+        await slurm.install(machine, op.instance.instance_id, roles_here, users, op.say, joining.homes)
 
     async def step() -> None:
-        await reports.with_machine(op, member, "install packages", settings, install)
+        await reports.with_machine(op, member, "install packages", joining.settings, install)
 
-    await reports.advance(op, member, "provisioning")
+    await op.advance(member, "provisioning")
     await op.step("install packages", step, member=member)
 
 
-async def _start_controller(
-    op: Operation, member: Member, reached: tuple[Member, ...], inputs: config.Inputs, settings: Settings
-) -> None:
+async def _take_over(op: Operation, member: Member, machine: Machine) -> None:
+    """Remove what instances that no longer use the machine have left there. Refuse the machine of another instance."""
+    for instance_id in await receipts.others(machine, op.instance.instance_id):
+        if await op.is_used_by(instance_id, member):
+            raise Refused(
+                f"machine {machine.hostname} already belongs to another Slurm instance: {instance_id}",
+                fix="decommission the other instance on this machine first, or choose another allocation",
+            )
+        await op.say(f"removing what {instance_id}, which no longer uses {machine.hostname}, has left there")
+        await uninstall.remove_all(machine, instance_id, op.say)
+
+
+async def _start_controller(joining: Joining, member: Member, present: tuple[Member, ...]) -> None:
+    op = joining.op
+
     async def start(machine: Machine) -> None:
         own = await facts.read(machine)
-        others = await _facts_of_others(op, member, reached)
+        others = await _facts_of_others(op, member, present)
         cluster.refuse_same_names((own, *others))
-        is_shared = roles.WORKER in roles.roles_on(reached, member.allocation_id)
+        is_shared = roles.WORKER in roles.roles_on(present, member.allocation_id)
         workers = (own, *others) if is_shared else others
-        wanted = cluster.cluster_of(op.instance.instance_id, inputs, own, machine.address, workers)
-        await slurm.start_controller(machine, wanted, inputs.users, settings, op.say)
+        wanted = cluster.cluster_of(op.instance.instance_id, joining.inputs, own, machine.address, workers)
+        await slurm.start_controller(machine, wanted, joining.inputs.users, joining.settings, op.say)
 
-    await reports.advance(op, member, "joining")
-    await reports.with_machine(op, member, "start the controller", settings, start)
+    await op.advance(member, "joining")
+    await reports.with_machine(op, member, "start the controller", joining.settings, start)
 
 
-async def _join(op: Operation, member: Member, controller: Member, settings: Settings) -> None:
+async def _join_and_prove(joining: Joining, installed: tuple[Member, ...]) -> None:
+    op = joining.op
+    joined = await op.each(installed, lambda member: _join(joining, member), raises=False)
+    if not joined.ok:
+        return
+    head = await op.machine(joining.controller)
+    await op.each(joined.ok, lambda member: _prove(joining, member, head), raises=False)
+
+
+async def _join(joining: Joining, member: Member) -> None:
+    op, inputs = joining.op, joining.inputs
+
     async def join(machine: Machine) -> None:
-        head = await op.machine(controller)
-        await slurm.join(machine, head, await slurm.used_cgroup(head), settings, op.say)
+        head = await op.machine(joining.controller)
+        homes = await home.in_use(head, inputs.home, head.address)
+        cgroup, role = await slurm.used_cgroup(head), member.component_key
+        await slurm.join(machine, head, cgroup, joining.settings, op.say, inputs.auth, homes, role)
 
     async def step() -> None:
-        await reports.with_machine(op, member, "join the cluster", settings, join)
+        await reports.with_machine(op, member, "join the cluster", joining.settings, join)
 
-    await reports.advance(op, member, "joining")
+    await op.advance(member, "joining")
     await op.step("join the cluster", step, member=member)
 
 
-async def _run_first_job(
-    op: Operation, controller: Member, joined: tuple[Member, ...], inputs: config.Inputs, settings: Settings
-) -> None:
-    if not joined:
+async def _prove(joining: Joining, member: Member, head: Machine) -> None:
+    """Report the member as ready after a job ran on it, or, on a login machine, a question was answered."""
+    op, user = joining.op, joining.inputs.users[0]
+    await _report_on(op, member, joining.settings, op.members)
+    if member.component_key == roles.LOGIN:
+        await login.report_ready(op, member, user)
         return
-    head = await op.machine(controller)
-    names = tuple([(await op.machine(member)).hostname for member in joined])
-    await op.step("first job runs", _prove, op, head, names, inputs.users[0], settings)
-    await asyncio.gather(*(reports.ready_worker(op, member, head) for member in joined))
+    name = (await op.machine(member)).hostname
+    await op.step("first job runs", _run_first_job, op, head, name, user, joining.settings, member=member)
+    await reports.ready_worker(op, member, head)
 
 
-async def _prove(op: Operation, head: Machine, names: tuple[str, ...], user: str, settings: Settings) -> None:
-    """Check that a job runs on all these nodes. If it does not, pass only if jobs of other users run on every node."""
-    await op.say(f"{user} runs srun on {', '.join(names)}")
-    check = await nodes.canary(head, user, names, settings.first_job_s)
+async def _report_on(op: Operation, member: Member, settings: Settings, present: tuple[Member, ...]) -> None:
+    """Start the health reporter of the machine, which now is what it should be."""
+    roles_here = roles.roles_on(present, member.allocation_id)
+
+    async def start(machine: Machine) -> None:
+        await reporter.start(machine, roles_here)
+
+    await reports.with_machine(op, member, "start the health reporter", settings, start)
+
+
+async def _run_first_job(op: Operation, head: Machine, name: str, user: str, settings: Settings) -> None:
+    """Check that a job runs on the node. If it does not, pass only if the node runs jobs of other users."""
+    await op.say(f"{user} runs srun on {name}")
+    check = await nodes.canary(head, user, (name,), settings.first_job_s)
     if check.ok:
-        is_over = partial(_first_job_is_over, head, names)
-        await nodes.until(is_over, timeout_s=settings.first_job_s, every_s=POLL_S, progress=op.say)
+        await op.until(partial(_is_first_job_over, head, name), within_s=settings.first_job_s, every_s=POLL_S)
         return
-    busy = {node.name for node in await nodes.read_all(head) if node.flags & state.WORKING}
-    if not busy >= set(names):
-        raise Permanent(check.reason, fix=f"sinfo -N -l; srun -w {names[0]} hostname")
+    node = await nodes.read(head, name)
+    if node is None or not node.flags & state.WORKING:
+        raise Permanent(check.reason, fix=f"sinfo -N -l; srun -w {name} hostname")
 
 
-async def _first_job_is_over(head: Machine, names: tuple[str, ...]) -> state.Check:
-    return state.last_job_over(names, await nodes.read_all(head))
-
-
-async def _report_controller_ready(op: Operation, controller: Member, inputs: config.Inputs) -> None:
-    machine = await op.machine(controller)
-    scheduler = await slurm.controller_answers(machine)
-    database = await accounting.ready(machine, inputs.cluster_name)
-    if not (scheduler.ok and database.ok):
-        reason = f"{scheduler.reason} {database.reason}".strip()
-        raise Permanent(reason, fix="scontrol ping; sacctmgr -n show cluster")
-    version = await slurm.running_version(machine)
-    detail = {
-        "cluster_name": inputs.cluster_name,
-        "slurmctld": "up",
-        "slurmdbd": "up",
-        "package_version": await packages.installed_version(machine, "slurmctld"),
-        "daemon_version": version,
-    }
-    warning = details.version_warning(detail)
-    await op.report(controller, status="ready", reason=warning, detail=detail, version=version)
-
-
-async def _require_answer(op: Operation, controller: Member) -> None:
-    check = await slurm.controller_answers(await op.machine(controller))
-    if not check.ok:
-        raise Permanent(check.reason, fix=f"ssh {controller.address} systemctl status slurmctld")
+async def _is_first_job_over(head: Machine, name: str) -> Check:
+    return state.last_job_over((name,), await nodes.read_all(head))
 
 
 async def _facts_of_others(op: Operation, controller: Member, members: tuple[Member, ...]) -> tuple[facts.Facts, ...]:
@@ -176,7 +212,5 @@ async def _facts_of_others(op: Operation, controller: Member, members: tuple[Mem
     return tuple(machine for machine in answers if machine is not None)
 
 
-def _require_controller(controller: Member, failures: reports.Failures) -> None:
-    """Fail the operation if the controller failed, because there is no cluster without it."""
-    if any(member.member_id == controller.member_id for member, _ in failures):
-        raise MembersFailed(failures, len(failures))
+def _is_failed(op: Operation, member: Member) -> bool:
+    return op.now(member).status == "failed"

@@ -4,6 +4,9 @@ from typing import Any
 
 from gpuaas_app_slurm.workload import state
 
+LASTING = frozenset({"cluster_name", "node_name", "package_version", "packages_kept"})
+"""Fields that stay true after the member was removed. The others describe daemons that no longer exist."""
+
 
 def worker_detail(name: str, node: state.Node | None, package_version: str) -> dict[str, Any]:
     if node is None:

@@ -1,104 +1,96 @@
-"""Report members to the platform, and retry work on machines that are unreachable for a while. Used by the handlers."""
+"""Report to the platform what Slurm shows: ready workers, failures on machines, evidence, the access bundle."""
 
-import asyncio
-import datetime
-import time
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Literal
+from collections.abc import Awaitable, Callable
 
-from gpuaas_sdk.controller import Evidence, Member, MembersFailed, Operation, Permanent
-from gpuaas_sdk.machine import Machine, MachineUnreachable
+from gpuaas_sdk.controller import Evidence, Member, Operation, Permanent, Refused, Temporary
+from gpuaas_sdk.machine import Machine
 
 from gpuaas_app_slurm import access, details, roles
 from gpuaas_app_slurm.settings import Settings
-from gpuaas_app_slurm.workload import config, nodes, packages
+from gpuaas_app_slurm.workload import accounting, config, home, nodes, packages, slurm, state, warnings
 
 Work = Callable[[Machine], Awaitable[None]]
-Failures = tuple[tuple[Member, Permanent], ...]
-
-
-class MachineAway(Permanent):
-    """The machine was unreachable for longer than the settings allow."""
-
-    def __init__(self, name: str, address: str, waited_s: float, error: str) -> None:
-        super().__init__(
-            f"machine {name} ({address}) did not answer for {waited_s:.0f} s: {error}",
-            fix=f"ping {address}; ssh {address} true",
-        )
 
 
 async def with_machine(op: Operation, member: Member, phase: str, settings: Settings, work: Work) -> None:
     """Run the function on the member's machine. If it fails, report the phase and the error in the member's detail."""
     try:
-        await patiently(op, member, settings.reach_s, settings, work)
+        await op.on(member, work, patience_s=settings.reach_s)
+    except Refused:
+        raise
     except Permanent as error:
         machine = f"{member.node_name} ({member.address})"
         failure = {"phase": phase, "machine": machine, "error": str(error)[:2000]}
-        await op.report(member, detail=now(op, member).adapter_detail | failure)
+        await op.report(member, detail=op.now(member).adapter_detail | failure)
         raise
 
 
-async def patiently(op: Operation, member: Member, budget_s: float, settings: Settings, work: Work) -> None:
-    """Run the function, and repeat it while the machine is unreachable. Raises MachineAway after `budget_s`."""
-    away_since: float | None = None
-    while True:
-        try:
-            return await work(await op.machine(member))
-        except MachineUnreachable as error:
-            away_since = away_since or time.monotonic()
-            if time.monotonic() - away_since >= budget_s:
-                raise MachineAway(member.node_name, member.address, budget_s, str(error)) from error
-            await op.say(str(error))
-            await asyncio.sleep(settings.reach_retry_s)
+async def head(op: Operation) -> Machine:
+    """Return the controller machine. While slurmctld does not answer, raise Temporary: the operation waits for it."""
+    machine = await op.machine(roles.controller_of(op.members))
+    check = await slurm.controller_answers(machine)
+    if not check.ok:
+        raise Temporary(check.reason)
+    return machine
 
 
-async def is_reachable(op: Operation, member: Member, settings: Settings) -> bool:
-    """Return whether the machine of a member that is removed answers within the time limit."""
+async def node_name(op: Operation, member: Member) -> str:
+    """Return the name of the member's node in Slurm. The record is used first: the machine may be unreachable."""
+    known = op.now(member).adapter_detail.get("node_name")
+    if known:
+        return str(known)
     try:
-        await patiently(op, member, settings.reach_leaving_s, settings, answer)
-    except MachineAway:
-        return False
-    return True
-
-
-async def answer(machine: Machine) -> None:
-    """Check that the machine answers, by a command that changes nothing."""
-    await machine.run("true")
-
-
-async def survivors(
-    op: Operation, members: Iterable[Member], function: Callable[[Member], Awaitable[None]]
-) -> tuple[tuple[Member, ...], Failures]:
-    """Run the function for each member. Return the members that succeeded, and those that failed with their errors.
-
-    Members that the stop rule skipped are in neither."""
-    chosen = tuple(members)
-    failures: Failures = ()
-    try:
-        await op.each(chosen, function)
-    except MembersFailed as error:
-        failures = error.failures
-    failed = {member.member_id for member, _ in failures}
-    return tuple(member for member in chosen if member.member_id not in failed and not op.skips(member)), failures
-
-
-async def advance(op: Operation, member: Member, status: Literal["provisioning", "joining"]) -> None:
-    """Report the status of a new member, unless it has this or a later status, as in a repeated operation."""
-    before: dict[str, tuple[str, ...]] = {
-        "provisioning": ("requested", "failed"),
-        "joining": ("provisioning", "failed"),
-    }
-    if now(op, member).status in before[status]:
-        await op.report(member, status=status)
+        return (await op.machine(member)).hostname
+    except Temporary:
+        return member.node_name
 
 
 async def ready_worker(op: Operation, member: Member, controller: Machine) -> None:
     machine = await op.machine(member)
     node = await nodes.read(controller, machine.hostname)
     package = await packages.installed_version(machine, "slurmd")
-    detail = details.worker_detail(machine.hostname, node, package)
+    detail = details.worker_detail(machine.hostname, node, package) | await warnings.of(machine)
     reason = details.version_warning(detail)
     await op.report(member, status="ready", reason=reason, detail=detail, version=detail.get("daemon_version"))
+
+
+async def ready_controller(op: Operation, controller: Member, inputs: config.Inputs) -> None:
+    """Report the member of slurmctld as ready. Raise Permanent unless Slurm and its accounting answer."""
+    machine = await op.machine(controller)
+    scheduler = await slurm.controller_answers(machine)
+    database = await accounting.ready(machine, inputs.cluster_name)
+    if not (scheduler.ok and database.ok):
+        reason = f"{scheduler.reason} {database.reason}".strip()
+        raise Permanent(reason, fix="scontrol ping; sacctmgr -n show cluster")
+    version = await slurm.running_version(machine)
+    detail = {
+        "cluster_name": inputs.cluster_name,
+        "slurmctld": "up",
+        "slurmdbd": "up",
+        "package_version": await packages.installed_version(machine, "slurmctld"),
+        "daemon_version": version,
+    }
+    warning = details.version_warning(detail)
+    await op.report(controller, status="ready", reason=warning, detail=detail, version=version)
+
+
+async def removed(op: Operation, member: Member, reason: str = "", **more: object) -> None:
+    """Report a member as removed. Its detail keeps only what describes the past."""
+    kept = {name: value for name, value in op.now(member).adapter_detail.items() if name in details.LASTING}
+    await op.report(member, status="removed", reason=reason, detail=kept | more)
+
+
+def evidence(look: nodes.Look, name: str) -> Evidence:
+    """Return what a look at the node shows of its work, with the time of the look."""
+    check = state.no_work(name, look.node, look.jobs)
+    working = bool(look.jobs) or (look.node is not None and bool(look.node.flags & state.WORKING))
+    return Evidence(
+        state="idle" if check.ok else "busy" if working else "unknown",
+        source="scontrol show nodes, squeue",
+        observed_at=look.observed_at,
+        detail=check.reason or (f"{name} is {look.node.slurm_state} and runs no job" if look.node else _absent(name)),
+        running_work=len(look.jobs),
+    )
 
 
 async def publish_access(op: Operation) -> None:
@@ -106,20 +98,17 @@ async def publish_access(op: Operation) -> None:
     controller = roles.controller_of(op.members)
     machine = await op.machine(controller)
     ready = [member for member in roles.workers_of(op.members) if member.status == "ready"]
+    logins = [member for member in roles.logins_of(op.members) if member.status == "ready"]
     inputs = config.parse_inputs(op.instance.inputs)
-    login = (controller.allocation_id, machine.hostname, machine.address)
-    await op.publish_access(access.bundle(inputs, op.instance.name, *login, len(ready)))
+    homes = await home.in_use(machine, inputs.home, machine.address)
+    entry = logins[0] if logins else controller
+    place = (
+        access.Login(entry.allocation_id, entry.node_name, entry.address)
+        if logins
+        else access.Login(controller.allocation_id, machine.hostname, machine.address)
+    )
+    await op.publish_access(access.bundle(inputs, op.instance.name, place, machine.address, len(ready), homes))
 
 
-def raise_any(failures: Failures, count: int) -> None:
-    if failures:
-        raise MembersFailed(failures, count)
-
-
-def now(op: Operation, member: Member) -> Member:
-    """Return the member as it was last reported."""
-    return next((other for other in op.members if other.member_id == member.member_id), member)
-
-
-def evidence(state: Literal["idle", "busy", "unknown", "unreachable"], source: str, detail: str) -> Evidence:
-    return Evidence(state=state, source=source, observed_at=datetime.datetime.now(datetime.UTC), detail=detail)
+def _absent(name: str) -> str:
+    return f"Slurm has no node {name}, so no job can run there"

@@ -9,8 +9,6 @@ class Settings:
     """How long a machine may stay unreachable during deploy and add before its member fails."""
     reach_leaving_s: float = 20.0
     """How long a machine may stay unreachable during remove and decommission, where it may no longer exist."""
-    reach_retry_s: float = 2.0
-    """The pause between two attempts to reach a machine."""
     accounting_start_s: float = 120.0
     """How long MariaDB, and then slurmdbd, may take to start."""
     controller_start_s: float = 60.0
@@ -27,3 +25,9 @@ class Settings:
     """How long a drain waits until the node's jobs have ended."""
     drain_poll_s: float = 2.0
     """How often a drain reads the node's jobs."""
+    watch_silent_s: float = 12.0
+    """How long the watch of a cluster may print nothing before the machine of slurmctld counts as silent."""
+    closer_look_s: float = 4.0
+    """How long a machine that seems unwell may take to answer when it is asked directly."""
+    health_every_s: float = 5.0
+    """How often a cluster is looked at. A change that the watch prints wakes a look at once."""

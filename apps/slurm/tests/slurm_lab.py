@@ -18,6 +18,7 @@ from gpuaas_sdk.machine import Machine, MachineTarget, connect
 from gpuaas_sdk.testing import FakePlatform
 
 NAMES = ("gpu-1", "gpu-2", "gpu-3", "gpu-4")
+SHARED_HOME = "shared:/shared/home"
 
 # Files that package tools and daemons of the base system rewrite at any time are left out.
 SNAPSHOT = r"""
@@ -56,8 +57,8 @@ mkdir -p -m 700 /root/.ssh; echo "$1" > /root/.ssh/authorized_keys; cat /etc/ssh
 class Lab:
     """Four bare machines, with root access by a key of this test run."""
 
-    def __init__(self, state: str) -> None:
-        self.environment = os.environ | {"GPUAAS_LAB": "slurmapp", "GPUAAS_LAB_STATE": state}
+    def __init__(self, state: str, name: str = "slurmapp") -> None:
+        self.environment = os.environ | {"GPUAAS_LAB": name, "GPUAAS_LAB_STATE": state}
         self.key = asyncssh.generate_private_key("ssh-ed25519")
         self.addresses: dict[str, str] = {}
         self.host_keys: dict[str, str] = {}
@@ -68,11 +69,11 @@ class Lab:
         assert result.returncode == 0, f"{argv}: {result.stderr[-2000:]}"
         return result.stdout
 
-    def up(self) -> None:
+    def up(self, *options: str) -> None:
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as listed:
             listed.write("\n".join(controller.app.packages))
             listed.flush()
-            self.command("up", "--nodes", str(len(NAMES)), "--packages", listed.name)
+            self.command("up", "--nodes", str(len(NAMES)), "--packages", listed.name, *options)
         for row in json.loads(self.command("status", "-o", "json")):
             name = row["name"]
             self.addresses[name] = row["address"]
@@ -97,6 +98,11 @@ class Lab:
     async def run(self, name: str, *argv: str, as_user: str | None = None) -> str:
         async with connect(self.target(name)) as machine:
             return (await machine.run(*argv, as_user=as_user)).stdout
+
+    async def script(self, name: str, text: str, as_user: str) -> str:
+        """Run a script as a user in a login shell, as people do, and return its output."""
+        async with connect(self.target(name)) as machine:
+            return (await machine.run("bash", "-lec", text, as_user=as_user, timeout_s=300)).stdout
 
     async def preinstall(self, name: str, packages: Sequence[str]) -> None:
         """Install packages without starting their daemons, as if the machine's image had them."""
@@ -145,11 +151,13 @@ class Cloud:
         return await self.platform.ended(operation.operation_id, timeout_s=300)
 
     def request(self, instance: Instance, kind: Any, names: Sequence[str] = (), **options: Any) -> Any:
-        targets = [self.worker(instance, name) for name in names] if names else None
-        key = "worker" if names else ""
-        return self.platform.request(instance, kind, targets, component_key=key, **options)
+        role = options.pop("role", "worker")
+        targets = [self.member(instance, name, role) for name in names] if names else None
+        return self.platform.request(instance, kind, targets, component_key=role if names else "", **options)
 
     def worker(self, instance: Instance, name: str) -> Member:
-        members = self.platform.members(instance)
-        workers = [member for member in members if member.component_key == "worker"]
-        return next(worker for worker in workers if worker.node_name == name)
+        return self.member(instance, name, "worker")
+
+    def member(self, instance: Instance, name: str, role: str) -> Member:
+        members = [member for member in self.platform.members(instance) if member.component_key == role]
+        return next(member for member in members if member.node_name == name)

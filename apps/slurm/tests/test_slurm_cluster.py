@@ -10,7 +10,7 @@ import pytest
 from gpuaas_app_slurm.settings import Settings
 from gpuaas_app_slurm.workload import packages
 from gpuaas_sdk.controller import Instance
-from slurm_lab import Cloud, Lab
+from slurm_lab import SHARED_HOME, Cloud, Lab
 
 pytestmark = pytest.mark.machines
 
@@ -46,18 +46,84 @@ async def _changes_since(lab: Lab, before: dict[str, set[str]]) -> dict[str, set
 async def test_a_cluster_is_deployed_changed_and_decommissioned(lab: Lab, cloud: Cloud) -> None:
     before = {name: await lab.snapshot(name) for name in lab.addresses}
     async with cloud.controller():
+        await _homes_that_cannot_work_are_refused_before_anything_changes(lab, cloud, before)
         instance = cloud.instance("gpu-1", ["gpu-2", "gpu-3"])
         deployed = await cloud.perform(instance, "deploy")
         assert deployed.status == "succeeded", deployed.error
         _all_members_are_ready(cloud, instance)
         assert "COMPLETED" in await _first_batch_job(lab)
+        await _people_work_on_the_shared_home(lab)
 
         await _a_fourth_machine_joins(cloud, instance)
         await _drain_waits_for_the_job_and_resume_lifts_it(lab, cloud, instance)
         await _a_foreign_drain_is_not_lifted(lab, cloud, instance)
         await _a_removed_worker_leaves_its_machine_clean(lab, cloud, instance, before["gpu-4"])
+        await _a_login_machine_joins_and_leaves(lab, cloud, instance, before["gpu-4"])
         await _decommission_protects_jobs_until_forced(lab, cloud, instance)
     assert await _changes_since(lab, before) == {}
+    assert "one.txt" in await lab.run("gpu-2", "ls", "/shared/home/researcher"), "files on the shared folder stay"
+
+
+async def _homes_that_cannot_work_are_refused_before_anything_changes(
+    lab: Lab, cloud: Cloud, before: dict[str, set[str]]
+) -> None:
+    reasons = {
+        "shared:/srv": "is not shared: machine gpu-2 does not have a file that machine gpu-1 wrote",
+        "shared:/nowhere/home": "/nowhere/home does not exist there, and no folder above it",
+        "nfs": "home nfs cannot be used on machine gpu-1: its kernel has no nfsd",
+        "nfs:10.0.0.9:/export": "its kernel has no nfs4",
+    }
+    for wanted, reason in reasons.items():
+        instance = cloud.instance("gpu-1", ["gpu-2"], home=wanted)
+        refused = await cloud.perform(instance, "deploy")
+        assert (refused.status, reason in refused.error.message) == ("failed", True), refused.error
+    assert await _changes_since(lab, {"gpu-1": before["gpu-1"], "gpu-2": before["gpu-2"]}) == {}
+
+
+A_DAY = r"""
+test "$PWD" = /home/people/researcher
+sbatch -Q --wait --mem=16 -o one.txt --wrap 'hostname; ulimit -n; echo "gpus=[${CUDA_VISIBLE_DEVICES-unset}]"'
+echo "batch $(tr '\n' ' ' < one.txt)"
+sbatch -Q --wait --mem=16 --array=1-3 -o task-%a.txt --wrap 'echo "task $SLURM_ARRAY_TASK_ID"'
+cat task-[123].txt
+salloc -Q --mem=16 -N2 srun hostname | sort | tr '\n' ' '; echo
+cat > both <<'END'
+#!/bin/sh
+echo "$SLURM_JOB_NAME=[$CUDA_VISIBLE_DEVICES]"
+touch $SLURM_JOB_NAME
+while [ ! -e left ] || [ ! -e right ]; do sleep 0.1; done
+END
+gpu="-Q --wait --mem=16 -w gpu-2 --gres=gpu:lab-gpu:1"
+for name in left right; do sbatch $gpu -J $name -o $name.txt both & done
+wait
+cat left.txt right.txt
+srun -Q --mem=16 -N2 sh -c '[ $SLURM_PROCID = 0 ] && sleep 600 || exit 3' || echo "step ended"
+"""
+
+
+async def _people_work_on_the_shared_home(lab: Lab) -> None:
+    """As a normal user, with the shared folder as the home on every machine."""
+    shown = (await lab.script("gpu-1", A_DAY, "researcher")).splitlines()
+    batch, gpus = shown[0].split(), sorted(line for line in shown if line.startswith(("left", "right")))
+    assert (batch[1] in ("gpu-2", "gpu-3"), batch[3]) == (True, "gpus=[]"), "a job without GPUs has an empty list"
+    limit = await lab.run("gpu-2", "sh", "-c", "grep 'Max open files' /proc/$(pidof -s slurmd)/limits")
+    assert batch[2] == limit.split()[3], "limits are those of slurmd, not those of the login shell"
+    assert shown[1:5] == ["task 1", "task 2", "task 3", "gpu-2 gpu-3 "]
+    assert gpus in (["left=[0]", "right=[1]"], ["left=[1]", "right=[0]"]), "two jobs do not have the same GPU"
+    assert shown[-1] == "step ended", "one failed task ends the step, not the sleep of the other"
+
+
+async def _a_login_machine_joins_and_leaves(lab: Lab, cloud: Cloud, instance: Instance, before: set[str]) -> None:
+    cloud.platform.records.add_member(instance, "login", "gpu-4")
+    added = await cloud.perform(instance, "add", ["gpu-4"], role="login")
+    assert added.status == "succeeded", added.error
+    assert "gpu-4" not in await lab.run("gpu-1", "sinfo", "-N", "-h", "-o", "%N"), "it takes no jobs"
+    assert cloud.platform.access_bundle(instance).commands[0].allocation_id == "alloc_gpu-4"
+    shown = await lab.script("gpu-4", "srun -Q --mem=16 -w gpu-2 sh -c 'hostname; pwd'", "researcher")
+    assert shown.splitlines() == ["gpu-2", "/home/people/researcher"]
+    removed = await cloud.perform(instance, "remove", ["gpu-4"], role="login")
+    assert removed.status == "succeeded", removed.error
+    assert await lab.snapshot("gpu-4") ^ before == set()
 
 
 def _all_members_are_ready(cloud: Cloud, instance: Instance) -> None:
@@ -67,6 +133,7 @@ def _all_members_are_ready(cloud: Cloud, instance: Instance) -> None:
     assert worker.adapter_detail["gpus"] == 2
     assert worker.adapter_detail["slurm_state"] == "IDLE"
     assert worker.observed_version
+    assert (worker.adapter_detail["home"], worker.adapter_detail["warnings"]) == (SHARED_HOME, [])
     _access_bundle_has(2, cloud, instance)
 
 
@@ -155,11 +222,11 @@ async def _submit(lab: Lab, *arguments: str) -> str:
     return output
 
 
-async def _until(lab: Lab, wanted: str, *argv: str) -> str:
+async def _until(lab: Lab, wanted: str, *argv: str, on: str = "gpu-1") -> str:
     output = ""
     async with asyncio.timeout(120):
         while wanted not in output:
-            output = await lab.run("gpu-1", *argv)
+            output = await lab.run(on, *argv)
             await asyncio.sleep(0.2)
     return output
 
@@ -241,8 +308,9 @@ async def test_a_lost_worker_is_removed_only_by_force(lab: Lab, impatient_cloud:
         lab.command("cut", "gpu-3")
         try:
             refused = await cloud.perform(instance, "remove", ["gpu-3"])
-            assert refused.status == "failed"
-            assert "force" in refused.error.message
+            assert refused.error.failure_class == "refused"
+            assert "force" in refused.error.fix
+            assert cloud.worker(instance, "gpu-3").status == "ready"
             forced = await cloud.perform(instance, "remove", ["gpu-3"], force=True)
             assert forced.status == "succeeded", forced.error
             assert forced.targets[0].evidence.state == "unreachable"
@@ -251,6 +319,44 @@ async def test_a_lost_worker_is_removed_only_by_force(lab: Lab, impatient_cloud:
             lab.command("heal", "gpu-3")
         gone = await cloud.perform(instance, "decommission")
         assert gone.status == "succeeded", gone.error
+
+
+# What a machine has that lost its power while dpkg worked: a record of the last change that was not merged yet.
+INTERRUPT_DPKG = "dpkg -s slurmd > /var/lib/dpkg/updates/0000 && apt-get check 2>&1 | grep -q 'dpkg was interrupted'"
+
+
+async def test_a_dead_slurmd_and_an_interrupted_dpkg_do_not_stop_a_removal(lab: Lab, cloud: Cloud) -> None:
+    before = {name: await lab.snapshot(name) for name in ("gpu-1", "gpu-2", "gpu-3")}
+    async with cloud.controller():
+        instance = cloud.instance("gpu-1", ["gpu-2", "gpu-3"])
+        deployed = await cloud.perform(instance, "deploy")
+        assert deployed.status == "succeeded", deployed.error
+        job = (await _submit(lab, "-w", "gpu-3", "--wrap", "sleep 300")).split()[-1]
+        await _until(lab, "RUNNING", "squeue", "-h", "-j", job, "-o", "%T")
+        await lab.run("gpu-3", "systemctl", "kill", "-s", "KILL", "slurmd")
+        removed = await cloud.perform(instance, "remove", ["gpu-3"], force=True)
+        assert removed.status == "succeeded", removed.error
+        assert "gpu-3" not in await lab.run("gpu-1", "sinfo", "-N", "-h", "-o", "%N")
+        await lab.run("gpu-2", "bash", "-c", INTERRUPT_DPKG)
+        gone = await cloud.perform(instance, "decommission", force=True)
+        assert gone.status == "succeeded", gone.error
+    assert await _changes_since(lab, before) == {}
+
+
+async def test_a_cancelled_add_leaves_no_package_manager_running_and_no_trace(lab: Lab, cloud: Cloud) -> None:
+    async with cloud.controller():
+        instance = cloud.instance("gpu-1", ["gpu-2"])
+        deployed = await cloud.perform(instance, "deploy")
+        assert deployed.status == "succeeded", deployed.error
+        before = await lab.snapshot("gpu-3")
+        cloud.platform.records.add_member(instance, "worker", "gpu-3")
+        requested = cloud.request(instance, "add", ["gpu-3"])
+        await _until(lab, "apt-get", "sh", "-c", "pgrep -a apt-get || true", on="gpu-3")
+        cloud.platform.cancel(requested.operation_id)
+        ended = await cloud.platform.ended(requested.operation_id, timeout_s=300)
+        assert ended.status == "cancelled", ended.error
+        assert await lab.run("gpu-3", "sh", "-c", "pgrep -a 'apt-get|dpkg' || true") == ""
+        assert await lab.snapshot("gpu-3") ^ before == set()
 
 
 async def test_packages_that_were_installed_before_stay(lab: Lab, cloud: Cloud) -> None:
@@ -284,7 +390,7 @@ async def test_a_machine_of_another_instance_is_refused(lab: Lab, cloud: Cloud) 
         second = cloud.instance("gpu-3", ["gpu-2"])
         refused = await cloud.perform(second, "deploy")
         assert refused.status == "failed"
-        assert refused.error.failure_class == "needs_operator"
+        assert refused.error.failure_class == "refused"
         assert "another Slurm instance" in refused.error.message
         gone = await cloud.perform(second, "decommission")
         assert gone.status == "succeeded", gone.error

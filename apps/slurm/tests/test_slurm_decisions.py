@@ -3,13 +3,16 @@
 import msgspec
 import pytest
 from gpuaas_app_slurm import access, details, roles
-from gpuaas_app_slurm.workload import cluster, config, facts, packages, receipts, undo
-from gpuaas_sdk.failures import NeedsOperator, Permanent
+from gpuaas_app_slurm.workload import cluster, config, facts, home, packages, receipts, undo, warnings
+from gpuaas_sdk.failures import Permanent, Refused
 
 BARE = "hostname=gpu-2\ncpus=8\nmemory_mb=16000\ngpu=/dev/nvidia10\ngpu=/dev/nvidia2\n"
 PURE = BARE + "cgroup_v1=0\ncgroup_controllers=cpuset cpu io memory pids\n"
 HYBRID = BARE + "cgroup_v1=9\ncgroup_controllers=\n"
 SLURMD = "slurmd=NodeName=gpu-2 CPUs=8 Boards=1 SocketsPerBoard=1 CoresPerSocket=4 ThreadsPerCore=2 RealMemory=15900\n"
+
+
+SHARED = home.Home("shared", "/shared/home")
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -33,7 +36,7 @@ def test_only_a_pure_cgroup_v2_tree_with_its_controllers_is_used(shown: str, cgr
 def test_node_options_are_slurmd_s_own_counts_with_a_memory_margin() -> None:
     machine = facts.parse(HYBRID + SLURMD)
     assert facts.node_options(machine) == (
-        "CPUs=8 Boards=1 SocketsPerBoard=1 CoresPerSocket=4 ThreadsPerCore=2 RealMemory=15388 Gres=gpu:2"
+        "CPUs=8 Boards=1 SocketsPerBoard=1 CoresPerSocket=4 ThreadsPerCore=2 RealMemory=15388 Feature=worker Gres=gpu:2"
     )
 
 
@@ -130,7 +133,7 @@ def test_what_was_absent_at_first_is_on_the_receipt() -> None:
 
 
 def test_a_machine_with_another_slurm_is_refused() -> None:
-    with pytest.raises(NeedsOperator, match=r"slurm\.conf"):
+    with pytest.raises(Refused, match=r"slurm\.conf"):
         receipts.first_receipt("inst_1", "gpu-2", "present /etc/slurm/slurm.conf\n")
 
 
@@ -158,5 +161,79 @@ def test_other_packages_that_a_purge_would_remove_are_returned() -> None:
 @pytest.mark.parametrize(("workers", "first"), [(3, "srun -N3 hostname"), (0, "sinfo -N -l")])
 def test_the_first_command_of_the_bundle_works_with_the_present_workers(workers: int, first: str) -> None:
     inputs = config.parse_inputs({"cluster_name": "c", "controller_allocation_id": "a"})
-    bundle = access.bundle(inputs, "slurm", "alloc_1", "gpu-1", "10.0.0.11", workers)
+    login = access.Login("alloc_1", "gpu-1", "10.0.0.11")
+    bundle = access.bundle(inputs, "slurm", login, "10.0.0.11", workers, home.LOCAL)
     assert bundle.commands[0].line == first
+
+
+def test_the_bundle_points_to_the_login_machine() -> None:
+    inputs = config.parse_inputs({"cluster_name": "c", "controller_allocation_id": "a"})
+    bundle = access.bundle(inputs, "slurm", access.Login("alloc_9", "gpu-9", "10.0.0.19"), "10.0.0.11", 2, SHARED)
+    assert {endpoint.name: endpoint.url for endpoint in bundle.endpoints} == {
+        "login": "ssh://10.0.0.19",
+        "slurmctld": "tcp://10.0.0.11:6817",
+        "slurmdbd": "tcp://10.0.0.11:6819",
+    }
+    assert {command.allocation_id for command in bundle.commands} == {"alloc_9"}
+
+
+@pytest.mark.parametrize(("homes", "warned"), [(home.LOCAL, True), (SHARED, False)], ids=["local", "shared"])
+def test_local_homes_are_named_beside_the_command_that_would_surprise(homes: home.Home, warned: bool) -> None:
+    inputs = config.parse_inputs({"cluster_name": "c", "controller_allocation_id": "a"})
+    bundle = access.bundle(inputs, "slurm", access.Login("a", "gpu-1", "10.0.0.11"), "10.0.0.11", 2, homes)
+    (title,) = [command.title for command in bundle.commands if command.line.startswith("sbatch")]
+    assert ("its output is on the machine that ran it" in title) is warned
+    assert any("Warning: home folders are local" in note for note in bundle.notes) is warned
+    assert (home.LOCAL_WARNING in warnings.listed("chrony", homes)) is warned
+
+
+def test_a_machine_without_a_time_service_gives_a_warning_and_a_container_does_not() -> None:
+    assert "install chrony" in " ".join(warnings.listed("", SHARED))
+    assert warnings.listed("host", SHARED) == ()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "shown"),
+    [
+        ("auto", "shared:/data/home"),
+        ("local", "local"),
+        ("shared:/data/people/", "shared:/data/people"),
+        ("nfs:filer:/export", "nfs:filer:/export"),
+        ("nfs", "nfs:10.0.0.11:/srv/gpuaas-home"),
+    ],
+)
+def test_the_input_home_decides_where_homes_are(wanted: str, shown: str) -> None:
+    machines = [facts.parse(f"{BARE}shared=/{name}\nshared=/data\n") for name in ("a", "b")]
+    assert home.resolve(wanted, "10.0.0.11", machines).shown == shown
+
+
+def test_without_a_folder_that_all_machines_declare_homes_are_local() -> None:
+    assert home.resolve("auto", "10.0.0.11", [facts.parse(f"{BARE}shared=/data\n"), facts.parse(BARE)]) == home.LOCAL
+
+
+@pytest.mark.parametrize("homes", [SHARED, home.Home("nfs", "filer:/export")])
+def test_the_homes_of_a_cluster_are_read_back_from_its_mount(homes: home.Home) -> None:
+    assert home.parse_unit(home.unit_text(homes, on_controller=False)) == homes
+
+
+def test_homes_that_are_mounted_at_their_place_already_need_no_mount() -> None:
+    assert not home.resolve("shared:/home/people", "10.0.0.11", ()).is_mounted
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [("NVIDIA H100 80GB HBM3", "nvidia_h100_80gb_hbm3"), ("lab-gpu", "lab-gpu"), ("4090 (x)", "gpu_4090_x")],
+)
+def test_gpu_types_are_named_as_slurm_names_them(model: str, name: str) -> None:
+    assert facts.sanitised(model) == name
+
+
+def test_gpus_of_two_types_are_counted_by_type() -> None:
+    machine = facts.parse(HYBRID + SLURMD + "gpu_type=/dev/nvidia2 T4\ngpu_type=/dev/nvidia10 A100\n")
+    assert facts.node_options(machine).endswith("Gres=gpu:t4:1,gpu:a100:1")
+
+
+def test_a_login_machine_with_another_role_is_refused() -> None:
+    roles.refuse_shared_logins((Placed("controller", "a"), Placed("login", "b")))
+    with pytest.raises(Permanent, match="login machine"):
+        roles.refuse_shared_logins((Placed("worker", "a"), Placed("login", "a")))

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from fake_slurm import Cluster, deployed_cluster
+from fake_slurm import Cluster, FakeJob, deployed_cluster
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ async def test_a_quiet_cluster_is_closed_and_decommissioned(cluster: Cluster) ->
 
 
 async def test_a_cluster_with_a_job_is_not_closed_and_not_decommissioned(cluster: Cluster) -> None:
-    cluster.slurm.jobs = [7]
+    cluster.slurm.jobs = [FakeJob(7)]
     ended = await cluster.perform("decommission")
     assert (ended.status, "1 job running or queued: 7" in ended.error.message) == ("failed", True)
     assert cluster.slurm.partition_states == []
@@ -31,7 +31,7 @@ async def test_a_cluster_with_a_job_is_not_closed_and_not_decommissioned(cluster
 async def test_a_job_that_starts_before_the_partition_is_closed_reopens_it_and_refuses_the_decommission(
     cluster: Cluster,
 ) -> None:
-    cluster.slurm.jobs_at_close = [8]
+    cluster.slurm.jobs_at_close = [FakeJob(8)]
     ended = await cluster.perform("decommission")
     assert (ended.status, "1 job running or queued: 8" in ended.error.message) == ("failed", True)
     assert cluster.slurm.partition_states == ["down", "up"]
@@ -39,7 +39,7 @@ async def test_a_job_that_starts_before_the_partition_is_closed_reopens_it_and_r
 
 
 async def test_a_forced_decommission_cancels_jobs_after_the_partition_is_closed(cluster: Cluster) -> None:
-    cluster.slurm.jobs, cluster.slurm.jobs_at_close = [7], [8]
+    cluster.slurm.jobs, cluster.slurm.jobs_at_close = [FakeJob(7)], [FakeJob(8)]
     ended = await cluster.perform("decommission", force=True)
     assert ended.status == "succeeded", ended.error
     assert (cluster.slurm.partition_states, cluster.slurm.jobs) == (["down"], [])
@@ -59,13 +59,267 @@ async def test_workers_that_are_all_busy_with_other_jobs_need_no_first_job(clust
 
 
 @pytest.mark.parametrize("busy", [set(), {"gpu-3"}, {"gpu-2"}], ids=["none", "one of two", "another worker"])
-async def test_a_first_job_that_does_not_run_fails_unless_every_new_worker_is_busy(
-    cluster: Cluster, busy: set[str]
-) -> None:
+async def test_a_worker_whose_first_job_does_not_run_fails_unless_it_is_busy(cluster: Cluster, busy: set[str]) -> None:
     cluster.slurm.first_job_answers = False
     ended = await _add_two(cluster, busy=busy)
     assert (ended.status, "the first job of researcher failed" in ended.error.message) == ("failed", True)
-    assert "ready" not in {cluster.statuses()[name] for name in ("gpu-3", "gpu-4")}
+    statuses = cluster.statuses()
+    assert {name: statuses[name] for name in ("gpu-3", "gpu-4")} == {
+        name: "ready" if name in busy else "failed" for name in ("gpu-3", "gpu-4")
+    }
+
+
+async def test_a_refused_decommission_leaves_the_instance_running_and_offers_no_undo(cluster: Cluster) -> None:
+    cluster.slurm.jobs = [FakeJob(7)]
+    ended = await cluster.perform("decommission")
+    assert (ended.error.code, ended.error.failure_class) == ("refused", "refused")
+    assert {target.outcome for target in ended.targets} == {"refused"}
+    assert cluster.status() == "running"
+    cluster.slurm.jobs = []
+    cluster.platform.retry(ended.operation_id)
+    assert (await cluster.platform.ended(ended.operation_id)).status == "succeeded"
+
+
+async def test_a_decommission_that_cannot_read_the_queue_is_refused(cluster: Cluster) -> None:
+    cluster.slurm.is_up = False
+    ended = await cluster.perform("decommission")
+    assert (ended.error.failure_class, "it is unknown whether jobs run" in ended.error.message) == ("refused", True)
+    assert cluster.status() == "running"
+    forced = await cluster.perform("decommission", force=True)
+    assert forced.status == "succeeded", forced.error
+    assert {target.evidence.state for target in forced.targets} == {"unknown"}
+
+
+async def test_a_decommission_that_meets_a_dead_node_after_its_check_reopens_the_partition(cluster: Cluster) -> None:
+    cluster.slurm.nodes["gpu-2"] = ["DOWN", "NOT_RESPONDING"]
+    ended = await cluster.perform("decommission")
+    assert (ended.error.failure_class, "it is unknown whether jobs still run" in ended.error.message) == (
+        "refused",
+        True,
+    )
+    assert (cluster.slurm.partition_states, cluster.status()) == (["down", "up"], "running")
+
+
+async def test_a_drain_shows_that_it_waits_for_slurmctld(cluster: Cluster) -> None:
+    cluster.slurm.is_up = False
+    operation_id = await cluster.started("drain", [cluster.member("gpu-2")])
+    waiting = await cluster.platform.until(operation_id, lambda now: bool(now.steps))
+    assert (waiting.steps[0].name, "slurmctld does not answer" in waiting.steps[0].message) == ("wait", True)
+
+
+async def test_a_drain_that_slurm_forgot_is_set_again(cluster: Cluster) -> None:
+    cluster.slurm.drains_to_forget = 1
+    ended = await cluster.perform("drain", [cluster.member("gpu-2")])
+    assert ended.status == "succeeded", ended.error
+    assert cluster.slurm.changes == ["drain gpu-2", "drain gpu-2"]
+    assert cluster.member("gpu-2").status == "drained"
+
+
+async def test_a_cancelled_drain_lifts_its_drain_and_the_worker_is_ready(cluster: Cluster) -> None:
+    cluster.slurm.jobs = [FakeJob(7)]
+    operation_id = await cluster.started("drain", [cluster.member("gpu-2")])
+    await cluster.platform.until(operation_id, lambda now: any("7 (ada)" in step.message for step in now.steps))
+    cluster.platform.cancel(operation_id)
+    ended = await cluster.platform.ended(operation_id)
+    assert ended.status == "cancelled", ended.error
+    assert (cluster.member("gpu-2").status, cluster.slurm.nodes["gpu-2"]) == ("ready", ["IDLE"])
+    assert "drained_by" not in cluster.member("gpu-2").adapter_detail
+
+
+async def test_a_drain_by_another_user_stays_after_a_cancelled_drain(cluster: Cluster) -> None:
+    cluster.slurm.jobs = [FakeJob(7)]
+    cluster.slurm.nodes["gpu-2"], cluster.slurm.reasons["gpu-2"] = ["DRAIN", "IDLE"], "bad DIMM"
+    operation_id = await cluster.started("drain", [cluster.member("gpu-2")])
+    await cluster.platform.until(operation_id, lambda now: any("7 (ada)" in step.message for step in now.steps))
+    cluster.platform.cancel(operation_id)
+    assert (await cluster.platform.ended(operation_id)).status == "cancelled"
+    assert "DRAIN" in cluster.slurm.nodes["gpu-2"]
+
+
+async def test_a_resume_of_a_foreign_drain_is_refused_and_the_worker_stays_drained(cluster: Cluster) -> None:
+    await cluster.perform("drain", [cluster.member("gpu-2")])
+    cluster.slurm.reasons["gpu-2"] = "bad DIMM"
+    ended = await cluster.perform("resume", [cluster.member("gpu-2")])
+    assert (ended.error.failure_class, "bad DIMM" in ended.error.message) == ("refused", True)
+    assert cluster.member("gpu-2").status == "drained"
+
+
+async def test_a_cancelled_resume_drains_the_node_again(cluster: Cluster) -> None:
+    await cluster.perform("drain", [cluster.member("gpu-2")])
+    cluster.slurm.nodes["gpu-2"] = ["DRAIN", "IDLE", "UNKNOWN"]
+    operation_id = await cluster.started("resume", [cluster.member("gpu-2")])
+    await cluster.platform.until(operation_id, lambda now: any(step.message for step in now.steps))
+    cluster.platform.cancel(operation_id)
+    ended = await cluster.platform.ended(operation_id)
+    assert ended.status == "cancelled", ended.error
+    assert "DRAIN" in cluster.slurm.nodes["gpu-2"]
+    assert cluster.member("gpu-2").status in ("draining", "drained")
+
+
+async def test_a_removed_worker_shows_evidence_of_its_last_look_and_no_daemon(cluster: Cluster) -> None:
+    _two_workers(cluster)
+    requested_at = cluster.platform.records.clock()
+    ended = await cluster.perform("remove", [cluster.member("gpu-3")])
+    assert ended.status == "succeeded", ended.error
+    evidence = ended.targets[0].evidence
+    assert (evidence.state, evidence.running_work) == ("idle", 0)
+    assert requested_at <= evidence.observed_at <= cluster.platform.records.clock()
+    assert not {"slurm_state", "daemon_version"} & set(cluster.member("gpu-3").adapter_detail)
+    assert cluster.slurm.changes == ["drain gpu-3", "delete gpu-3"]
+
+
+async def test_a_remove_is_refused_while_queued_jobs_name_the_node(cluster: Cluster) -> None:
+    _two_workers(cluster)
+    cluster.slurm.jobs = [FakeJob(11, node="", required="gpu-[3-4]"), FakeJob(12, node="", required="gpu-2")]
+    ended = await cluster.perform("remove", [cluster.member("gpu-3")])
+    assert (ended.error.failure_class, "11 (ada)" in ended.error.message, "12" in ended.error.message) == (
+        "refused",
+        True,
+        False,
+    )
+    assert (cluster.member("gpu-3").status, cluster.slurm.changes) == ("ready", [])
+    forced = await cluster.perform("remove", [cluster.member("gpu-3")], force=True)
+    assert forced.status == "succeeded", forced.error
+
+
+async def test_a_remove_from_a_machine_that_does_not_answer_is_refused(cluster: Cluster) -> None:
+    _two_workers(cluster)
+    cluster.machines.host("gpu-3").reachable = False
+    ended = await cluster.perform("remove", [cluster.member("gpu-3")])
+    assert (ended.error.failure_class, "force" in ended.error.fix) == ("refused", True)
+    assert cluster.member("gpu-3").status == "ready"
+
+
+@pytest.mark.parametrize("fault", ["slurmd", "machine", "slurmctld", "forgotten node", "running job"])
+async def test_a_forced_remove_succeeds_and_reports_what_it_did_not_do(cluster: Cluster, fault: str) -> None:
+    _two_workers(cluster)
+    left = _break(cluster, fault)
+    ended = await cluster.perform("remove", [cluster.member("gpu-3")], force=True)
+    assert ended.status == "succeeded", ended.error
+    removed = cluster.member("gpu-3")
+    assert removed.status == "removed"
+    assert left in removed.status_reason if left else removed.status_reason == ""
+    if fault != "slurmctld":
+        assert "gpu-3" not in cluster.slurm.nodes
+
+
+def _break(cluster: Cluster, fault: str) -> str:
+    """Break something, and return what a forced remove then cannot do."""
+    cluster.slurm.jobs = [FakeJob(7, node="gpu-3")]
+    match fault:
+        case "slurmd":
+            cluster.slurm.nodes["gpu-3"] = ["DOWN", "NOT_RESPONDING"]
+        case "machine":
+            cluster.machines.host("gpu-3").reachable = False
+            cluster.slurm.nodes["gpu-3"] = ["DOWN", "NOT_RESPONDING"]
+            return "Slurm (worker) was not removed"
+        case "slurmctld":
+            cluster.slurm.is_up = False
+            return "node gpu-3 is still in Slurm"
+        case "forgotten node":
+            cluster.slurm.jobs = []
+            del cluster.slurm.nodes["gpu-3"]
+    return ""
+
+
+async def test_a_cancelled_remove_lifts_its_drain(cluster: Cluster) -> None:
+    _two_workers(cluster)
+    cluster.slurm.jobs = [FakeJob(7, node="gpu-3")]
+    operation_id = await cluster.started("remove", [cluster.member("gpu-3")])
+    await cluster.platform.until(operation_id, lambda now: any("7 (ada)" in step.message for step in now.steps))
+    cluster.platform.cancel(operation_id)
+    assert (await cluster.platform.ended(operation_id)).status == "cancelled"
+    assert (cluster.member("gpu-3").status, cluster.slurm.nodes["gpu-3"]) == ("ready", ["IDLE"])
+
+
+async def test_an_add_waits_for_slurmctld(cluster: Cluster) -> None:
+    cluster.slurm.is_up = False
+    member = cluster.add_worker("gpu-3")
+    operation_id = await cluster.started("add", [member])
+    await cluster.platform.until(operation_id, lambda now: any("does not answer" in step.message for step in now.steps))
+    cluster.slurm.is_up, cluster.slurm.nodes["gpu-3"] = True, ["IDLE"]
+    ended = await cluster.platform.ended(operation_id)
+    assert ended.status == "succeeded", ended.error
+
+
+async def test_a_retried_add_runs_the_first_job_of_each_worker_that_has_not_proved_itself(cluster: Cluster) -> None:
+    cluster.slurm.first_job_answers = False
+    ended = await _add_two(cluster, busy={"gpu-3"})
+    assert cluster.statuses()["gpu-4"] == "failed"
+    cluster.slurm.first_job_answers = True
+    cluster.platform.retry(ended.operation_id)
+    again = await cluster.platform.ended(ended.operation_id)
+    assert again.status == "succeeded", again.error
+    assert cluster.slurm.first_jobs_on == ["gpu-4"]
+
+
+async def test_a_cancelled_add_takes_slurm_off_the_machine_again(cluster: Cluster) -> None:
+    member = cluster.add_worker("gpu-3")
+    operation_id = await cluster.started("add", [member])
+    await cluster.platform.until(operation_id, lambda now: any("join" in step.name for step in now.steps))
+    cluster.platform.cancel(operation_id)
+    ended = await cluster.platform.ended(operation_id)
+    assert ended.status == "cancelled", ended.error
+    assert cluster.member("gpu-3").status == "removed"
+
+
+async def test_a_machine_of_another_instance_is_refused_and_one_that_it_left_is_taken_over(cluster: Cluster) -> None:
+    other = cluster.platform.add_instance({"worker": ["gpu-3"]}, name="other", ready=True)
+    cluster.slurm.receipts = [f"/var/lib/gpuaas-app/slurm/{other.instance_id}.json"]
+    cluster.slurm.nodes["gpu-3"] = ["IDLE"]
+    member = cluster.add_worker("gpu-3")
+    ended = await cluster.perform("add", [member])
+    assert (ended.error.failure_class, "belongs to another" in ended.error.message) == ("refused", True)
+    assert cluster.member_of(cluster.instance, "gpu-3").status == "requested"
+    left = cluster.platform.members(other)[0]
+    cluster.platform.records.change_member(left, status="tombstoned")
+    cluster.platform.retry(ended.operation_id)
+    again = await cluster.platform.ended(ended.operation_id)
+    assert again.status == "succeeded", again.error
+
+
+async def test_the_preview_of_a_remove_names_jobs_owners_ends_and_gpu_hours(cluster: Cluster) -> None:
+    _two_workers(cluster)
+    now = int(cluster.platform.records.clock().timestamp())
+    cluster.slurm.jobs = [
+        FakeJob(7, node="gpu-3", user="ada", started_at=now - 7200, ends_at=now + 600, gpus=2),
+        FakeJob(8, node="gpu-2", user="bob"),
+        FakeJob(9, node="", required="gpu-3"),
+    ]
+    member = cluster.member("gpu-3")
+    asked = cluster.platform.ask_preview(cluster.instance, "remove", [member], component_key="worker")
+    preview = (await cluster.platform.ended(asked.operation_id)).preview
+    assert preview is not None
+    assert [(work.work_id, work.owner, work.member_ids) for work in preview.running_work] == [
+        ("7", "ada", [member.member_id])
+    ]
+    assert preview.gpu_hours_at_stake == pytest.approx(4, abs=0.1)
+    assert preview.done_by is not None
+    assert int(preview.done_by.timestamp()) == now + 600
+    assert any("9" in note for note in preview.notes)
+    assert preview.irreversible
+
+
+async def test_the_preview_of_a_decommission_counts_every_job(cluster: Cluster) -> None:
+    cluster.slurm.jobs = [FakeJob(7), FakeJob(9, node="", required="gpu-2")]
+    asked = cluster.platform.ask_preview(cluster.instance, "decommission")
+    preview = (await cluster.platform.ended(asked.operation_id)).preview
+    assert preview is not None
+    assert [work.work_id for work in preview.running_work] == ["7", "9"]
+    assert any("refused" in note for note in preview.notes)
+
+
+async def test_the_app_can_undo_every_kind_before_its_point_of_no_return(cluster: Cluster) -> None:
+    ended = await cluster.perform("drain", [cluster.member("gpu-2")])
+    assert ended.can_undo
+    decommission = await cluster.perform("decommission")
+    assert not decommission.can_undo
+
+
+def _two_workers(cluster: Cluster) -> None:
+    cluster.add_worker("gpu-3")
+    cluster.platform.records.make_ready(cluster.platform.records.instances[cluster.instance.instance_id])
+    cluster.slurm.nodes["gpu-3"] = ["IDLE"]
 
 
 async def _add_two(cluster: Cluster, *, busy: set[str]) -> Any:

@@ -4,7 +4,11 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
 from gpuaas_app_slurm.workload import packages, uninstall
+from gpuaas_sdk.failures import Temporary
+from gpuaas_sdk.machine import Machine, Ran, shell
+from gpuaas_sdk.testing.machines import FakeHost
 
 LOCKED = "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 17 (apt-get)"
 ENDING_SLOWLY = 'echo "$@" >>"$0.calls"; [ "$(wc -l <"$0.calls")" -lt 15 ]'
@@ -25,11 +29,30 @@ def program(path: Path, text: str) -> Path:
     return path
 
 
-def test_an_update_waits_while_another_program_holds_the_lock_of_the_lists(tmp_path: Path) -> None:
-    text = f'[ ! -e "$0.free" ] || {{ touch "$0.done"; exit; }}; touch "$0.free"; echo "{LOCKED}" >&2; exit 100'
-    apt = program(tmp_path / "apt-get", text)
-    assert run(packages.UPDATE, str(apt), "update", programs=tmp_path) == 0
-    assert (tmp_path / "apt-get.done").exists()
+def test_an_update_reports_that_another_program_holds_the_lock_of_the_lists(tmp_path: Path) -> None:
+    apt = program(tmp_path / "apt-get", f'echo "{LOCKED}" >&2; exit 100')
+    assert run(packages.UPDATE, str(apt), "update", programs=tmp_path) == packages.LOCKED_STATUS
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [("", 0), ("dpkg: error: dpkg frontend lock is locked by process 17", packages.LOCKED_STATUS), ("broken", 1)],
+)
+def test_a_repair_distinguishes_a_locked_dpkg_from_a_broken_one(tmp_path: Path, error: str, status: int) -> None:
+    program(tmp_path / "dpkg", f'[ -z "{error}" ] || {{ echo "{error}" >&2; exit 2; }}')
+    assert run(packages.REPAIR, programs=tmp_path) == status
+
+
+async def test_a_purge_repairs_dpkg_before_it_reads_what_is_installed() -> None:
+    host = FakeHost("gpu-2")
+    await packages.purge(Machine(host), ("slurmd",))
+    assert [host.commands[0].input, host.ran[1][0]] == [shell.grouped(packages.REPAIR).encode(), "dpkg-query"]
+
+
+async def test_a_purge_waits_while_another_installation_runs() -> None:
+    host = FakeHost("gpu-2", lambda argv: Ran(packages.LOCKED_STATUS, "", "locked by process 17"))
+    with pytest.raises(Temporary, match="another installation of packages runs on gpu-2: locked by process 17"):
+        await packages.purge(Machine(host), ("slurmd",))
 
 
 def test_without_a_network_the_existing_package_lists_are_used(tmp_path: Path) -> None:

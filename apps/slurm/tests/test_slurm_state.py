@@ -105,7 +105,7 @@ def test_a_controller_does_not_answer_unless_the_ping_reports_up(ping: str, reas
 
 @pytest.mark.parametrize(("clusters", "ready"), [("lab\n", True), ("other\n", False)])
 def test_accounting_is_ready_if_slurmdbd_has_the_cluster(clusters: str, ready: bool) -> None:
-    assert state.accounting_ready(clusters, "lab").ok is ready
+    assert state.accounting_answers(clusters, "lab").ok is ready
 
 
 def test_the_first_job_must_have_run_on_every_node() -> None:

@@ -8,11 +8,12 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from gpuaas_contract.access import MACHINE_ACCESS, RequestMachineAccess
-from gpuaas_contract.errors import NotFound
+from gpuaas_contract.access import MACHINE_ACCESS, AccessAs, MachineAccess, RequestMachineAccess
+from gpuaas_contract.errors import AccountPending, NotFound
 from gpuaas_contract.instances import ACCESS_BUNDLE_GET, AccessBundle, Command
 
 from gpuaas_cli import failures
@@ -22,12 +23,16 @@ _OPTIONS = (
     "IdentitiesOnly=yes IdentityAgent=none GlobalKnownHostsFile=none StrictHostKeyChecking=yes UpdateHostKeys=no "
     "BatchMode=yes ConnectTimeout=10 ServerAliveInterval=15 LogLevel=ERROR"
 )
+_ALIAS = "gpuaas"
+"""Name under which the one host key is in the file that ssh reads."""
+ACCOUNT_S, ACCOUNT_PAUSE_S = 30.0, 0.5
+"""How long to wait for the person's account on a machine, and the pause between attempts."""
 Login = list[str]
 """Arguments for the system's `ssh` to reach a machine. The key and the certificate are files in a private folder."""
 
 
 @contextlib.asynccontextmanager
-async def entered(session: Session, named: str) -> AsyncIterator[Login]:
+async def entered(session: Session, named: str, way: AccessAs) -> AsyncIterator[Login]:
     """Yield the login to the machine of an allocation, of a node, or of an instance whose access bundle names one.
     The key pair is new and is deleted at the end."""
     if shutil.which("ssh") is None or shutil.which("ssh-keygen") is None:
@@ -38,9 +43,9 @@ async def entered(session: Session, named: str) -> AsyncIterator[Login]:
         make_key = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "gpuaas", "-f", key]
         await asyncio.to_thread(subprocess.run, make_key, check=True)
         try:
-            login = await _ask(session, named, Path(name))
+            login = await _ask(session, named, Path(name), way)
         except NotFound:
-            login = await _ask(session, await _login_machine(session, named), Path(name))
+            login = await _ask(session, await _login_machine(session, named), Path(name), way)
         yield login
 
 
@@ -60,17 +65,29 @@ def first_command(bundle: AccessBundle, instance: str) -> Command:
     return placed[0]
 
 
-async def _ask(session: Session, allocation_id: str, folder: Path) -> Login:
+async def _ask(session: Session, allocation_id: str, folder: Path, way: AccessAs) -> Login:
     """Request a certificate; return `ssh` arguments with only this key, certificate and host key."""
-    body = RequestMachineAccess(public_key=(folder / "id.pub").read_text().strip())
-    access = await session.call(MACHINE_ACCESS, body, allocation_id=allocation_id)
+    body = RequestMachineAccess(public_key=(folder / "id.pub").read_text().strip(), as_=way)
+    access = await _granted(session, allocation_id, body)
     (folder / "id-cert.pub").write_text(access.certificate.strip() + "\n")
     kind, key = access.host_public_key.split()[:2]
-    (folder / "known_hosts").write_text(f"{access.principal} {kind} {key}\n")
+    (folder / "known_hosts").write_text(f"{_ALIAS} {kind} {key}\n")
     files = {"CertificateFile": "id-cert.pub", "IdentityFile": "id", "UserKnownHostsFile": "known_hosts"}
-    options = [f"HostKeyAlias={access.principal}", *(f"{name}={folder / file}" for name, file in files.items())]
+    options = [f"HostKeyAlias={_ALIAS}", *(f"{name}={folder / file}" for name, file in files.items())]
     result = ["-F", "none", *(word for option in (*options, *_OPTIONS.split()) for word in ("-o", option))]
     return [*result, "-p", str(access.port), "-l", access.user, "--", access.host]
+
+
+async def _granted(session: Session, allocation_id: str, body: RequestMachineAccess) -> MachineAccess:
+    """Request access. On a machine that was claimed just now, wait until the agent has made the person's account."""
+    deadline_s = time.monotonic() + ACCOUNT_S
+    while True:
+        try:
+            return await session.call(MACHINE_ACCESS, body, allocation_id=allocation_id)
+        except AccountPending:
+            if time.monotonic() > deadline_s:
+                raise
+        await asyncio.sleep(ACCOUNT_PAUSE_S)
 
 
 def remote_line(command: Sequence[str]) -> str:

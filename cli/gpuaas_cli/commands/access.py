@@ -3,12 +3,17 @@
 gpuaas ssh slurm
 gpuaas ssh gpu-2 -- nvidia-smi
 gpuaas ssh gpu-2 -- 'df -h; free -g'
-    Log in to a machine by SSH, with a certificate for ten minutes. For an instance: to the machine on which users log
-    in.
+gpuaas ssh gpu-2 --root -- sudo systemctl status ssh
+    Log in to a machine by SSH as yourself, with a certificate for ten minutes. For an instance: to the machine on which
+    users log in.
+
+    You have an account of your own on every machine of the project, without sudo. --root enters as the allocation's
+    user, which has sudo; it needs the permission access.machine.root, which admins of the project have.
 
     Words after -- are a command to run there; gpuaas ssh exits with its status. One quoted word is run by the shell.
     target ALLOCATION|NODE|INSTANCE
     command COMMAND
+    root --root: Log in as the allocation's user, with sudo, and not as yourself.
     tty --tty -t: Run the command in a terminal, as interactive programs need.
 gpuaas grant
     A grant is a short-lived SSH certificate for one machine, usable from one source address.
@@ -101,8 +106,7 @@ def _public_key(call: Call, file: str) -> str:
 
 
 async def _confirm(call: Call) -> None:
-    if not ask.is_possible(call.flags):
-        return
+    ask.require_answer(call.flags, call.line)
     secret = await call.send(dry_run=True)
     consequence = f"This destroys the value of {secret.name} for {call['instance_id']}. No machine can fetch it again."
     ask.confirm(consequence, name=secret.name, what="secret", again=call.line)
@@ -120,7 +124,7 @@ def next_command(status: CustodyStatus) -> str:
 
 
 async def _ssh(call: Call) -> int:
-    async with machine.entered(call.session, call["target"]) as login:
+    async with machine.entered(call.session, call["target"], "root" if call["root"] else "person") as login:
         return machine.run(login, call["command"] or [], tty=call["tty"])
 
 
@@ -130,7 +134,7 @@ _TABLE = table("STORE STATE KEY", state, STATE=state)
 COMMANDS = {
     "ssh": Command(
         calls=(MACHINE_ACCESS, ACCESS_BUNDLE_GET),
-        extra={"command": Field(type=list[str], default=None), "tty": SWITCH},
+        extra={"command": Field(type=list[str], default=None), "root": SWITCH, "tty": SWITCH},
         work=_ssh,
         show=nothing,
     ),

@@ -8,6 +8,7 @@ gpuaas up --nodes 3
     --lab: Name of the local cloud; clouds with different names have separate data.
     --port: Port of the server on 127.0.0.1.
     deploy --deploy/--no-deploy: Deploy the app, or only start its controller so that you can deploy it.
+    --toolchain: New machines have gcc, git, Open MPI, pip and venv. They have no route to the internet to install them.
     --control-plane-only: Start only the server, without machines. Needs no root.
 gpuaas down --purge
     Stop the local cloud. Its data stays: gpuaas up starts it again.
@@ -56,6 +57,7 @@ COMMANDS = {
             "lab": Field(default="local"),
             "port": Field(type=IntType(ge=1, le=65535), default=7070),
             "deploy": Field(type=bool, default=True),
+            "toolchain": SWITCH,
             "control_plane_only": SWITCH,
         },
     ),

@@ -11,17 +11,17 @@ gpuaas deploy slurm --name lab --topology split --set cluster_name=lab --set con
     operator_service_account_id --operator: Service account whose controller manages the instance; by default any that
     operates the app.
     sets --set KEY=VALUE: An input; repeatable.
-gpuaas upgrade slurm --version 1.1.0
-    Move an instance to another version of its app. Inputs stay as they are, except those named with --set.
+gpuaas upgrade demo --version 1.1.0
+    Move an instance to another version, if its app offers it. Inputs stay as they are, except those named with --set.
     --version: Version to move to; by default the newest that the project may deploy.
     sets --set KEY=VALUE: An input; repeatable.
-gpuaas stop slurm --reason "power maintenance"
-    Stop an app on every machine of an instance. Running work ends; members, machines and data stay.
-gpuaas start slurm
+gpuaas stop demo --reason "power maintenance"
+    Stop an app on every machine, if the app offers it. Running work ends; members, machines and data stay.
+gpuaas start demo
     Start a stopped app.
-gpuaas restart slurm --dry-run
-    Stop an app and start it again.
-gpuaas rollback slurm --reason "jobs crash"
+gpuaas restart demo --dry-run
+    Stop an app and start it again, if the app offers it.
+gpuaas rollback demo --reason "jobs crash"
     Return an instance to its app version before the last upgrade, if the app allows it.
 gpuaas decommission slurm --reason "project ends"
     Take an app off every machine of an instance. The machines stay allocated.
@@ -103,8 +103,7 @@ async def _upgrade(call: Call) -> int:
 
 
 async def _confirm(call: Call) -> None:
-    if not ask.is_possible(call.flags):
-        return
+    ask.require_answer(call.flags, call.line)
     instance = await call.session.call(instances.INSTANCE_GET, instance_id=call["instance_id"])
     name, server = instance.name, call.session.target.server
     consequence = f"This takes {name} off every machine ({server}). What runs in it ends with it."

@@ -1,4 +1,4 @@
-"""`gpuaas member`: grow, drain, resume, shrink an instance, and move its members to other machines.
+"""`gpuaas member`: grow, drain, resume, shrink an instance, repair its members, and move them to other machines.
 
 gpuaas member
     Members are the machines of an instance, each in a role.
@@ -12,8 +12,10 @@ gpuaas member resume slurm gpu-2
     Let the app give drained members work again.
 gpuaas member remove slurm gpu-3
     Remove members from an instance as soon as the app reports that they are idle.
-gpuaas member replace slurm gpu-2 --with gpu-5 --reason "broken fan"
-    Move members to other machines. Each member has the same id and role as before.
+gpuaas member repair slurm gpu-3 --reason "the daemon does not answer"
+    Have the app repair members: it puts right what differs from what it set up. A drained member stays drained.
+gpuaas member replace demo gpu-2 --with gpu-5 --reason "broken fan"
+    Move members to other machines, if the app offers it. Each member has the same id and role as before.
     allocation_ids --with ID|NODE: New machine, by allocation id or node name; one for each member.
 """
 
@@ -62,5 +64,6 @@ COMMANDS = {
     "member drain": _command("drain", _MEMBERS),
     "member resume": _command("resume", _MEMBERS),
     "member remove": _command("remove", _MEMBERS),
+    "member repair": _command("repair", _MEMBERS),
     "member replace": _command("replace", {**_MEMBERS, "allocation_ids": _NODES}, check=_check_counts),
 }

@@ -37,6 +37,16 @@ gpuaas user enable ada
     Let a disabled person sign in again, with the roles they have.
 gpuaas user set-password ada
     Give a person a new password and end all their sessions. It is asked for, or read from stdin.
+gpuaas people
+    The people who can log in to the project's machines, each with a login name and a number that never change.
+gpuaas people list
+    List login, number and state of everyone who can log in to the project's machines, and of everyone who could.
+gpuaas people set ada --login alovelace --uid 21000 --org acme
+    Set login and number of a person before their first role in the organisation, for sites with existing numbers.
+    user_id PERSON: Name or id. If you may not list people, name the person by id.
+    --login: Login name on machines: lower-case letters, digits, hyphens and underscores.
+    --uid NUMBER: User number on machines, also used for the person's group.
+    org_id --org: Organisation, by name or id.
 gpuaas password
     Change your own password and end your other sessions. The present and the new one are asked for, or read from
     stdin as two lines; never give them on the command line.
@@ -97,7 +107,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from gpuaas_contract import bindings, identity, permissions, sessions, users
+from gpuaas_contract import bindings, identity, permissions, posix, sessions, users
 from gpuaas_contract.identity import KEY_GRACE_MAX_S, ServiceAccount, ServiceAccountKey
 
 from gpuaas_cli import failures, output, terminal
@@ -204,7 +214,12 @@ def _account_page(account: ServiceAccount) -> list[str]:
     ]
 
 
+def _root(person: posix.PosixPerson) -> str:
+    return "yes" if person.is_admin else "no"
+
+
 _KEYS = table("KEY=key_id AGE=created_at USED=last_used_at UNTIL=expires_at BY=created_by")
+_PEOPLE = table("LOGIN UID STATE ROOT NAME USER=user_id", lambda person: person.state, ROOT=_root)
 _KEY_FILE = {"key_file": Field(default=...)}
 _REACH = {
     "apps": Field(type=list[str], default=None, read=lambda _, given: words(given or [])),
@@ -228,6 +243,8 @@ COMMANDS = {
     "user disable": users.USER_DISABLE,
     "user enable": users.USER_ENABLE,
     "user set-password": Command(users.USER_SET_PASSWORD, fields={"password": asked(_password)}),
+    "people list": Command(posix.POSIX_PEOPLE, table=_PEOPLE),
+    "people set": Command(posix.POSIX_IDENTITY_SET, fields={"org_id": Field(default=...)}),
     "password": Command(
         users.MY_PASSWORD,
         fields={

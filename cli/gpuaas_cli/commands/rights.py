@@ -127,12 +127,11 @@ def _check(call: Call) -> None:
 
 
 async def _confirm(call: Call) -> None:
-    """Ask for confirmation. Scripts must add --yes; other commands do not need it in scripts."""
+    """Ask for confirmation."""
     if call["end"]:
         return
     project, again = call["project_id"], f'gpuaas break-glass {call["project_id"]} --reason "WHY"'
-    if not ask.is_possible(call.flags):
-        raise failures.usage("The command must be confirmed, but there is no terminal", f"{again} --yes")
+    ask.require_answer(call.flags, again)
     consequence = (
         f"This opens {project} to you for {call['minutes']} minutes. Its organisation reads your name and your reason."
     )

@@ -55,6 +55,12 @@ def is_possible(flags: Flags) -> bool:
     return sys.stdin.isatty() and not flags.no_input
 
 
+def require_answer(flags: Flags, again: str) -> None:
+    """Refuse a command that must be confirmed if there is no user to answer. Scripts add --yes."""
+    if not is_possible(flags):
+        raise failures.usage("The command must be confirmed, but there is no terminal", f"{again} --yes")
+
+
 def confirm(consequence: str, *, name: str, what: str, again: str) -> None:
     """Ask the user to type the name of the resource that will change; raise if it differs. Needs `is_possible`."""
     output.talk(consequence)

@@ -1,7 +1,7 @@
 """App instances, all that belongs to one, and what was recorded: events, the audit trail, usage.
 
 instances inst insts app-instance app-instances: NAME APP=app_slug VERSION=app_version STATUS TOPOLOGY AGE=created_at
-    INSTANCE=instance_id OPERATION=last_operation_id* CORRELATION=correlation_id* REASON=status_reason
+    OBSERVED INSTANCE=instance_id OPERATION=last_operation_id* CORRELATION=correlation_id* REASON=status_reason
 members mem: MEMBER=member_id ROLE=component_key STATUS NODE=node_name ALLOCATION=allocation_id
     OPERATION=last_operation_id CORRELATION=correlation_id INSTANCE=instance_id* VERSION=observed_version* ADDRESS*
     DETAIL=status_reason
@@ -58,7 +58,12 @@ async def _audit(session: Session, endpoint: AnyEndpoint, filters: Filters) -> S
 
 
 KINDS = {
-    "instances": Kind(instances.INSTANCE_LIST, getting=instances.INSTANCE_GET, live={"live": "true"}),
+    "instances": Kind(
+        instances.INSTANCE_LIST,
+        {"OBSERVED": story.last_look},
+        getting=instances.INSTANCE_GET,
+        live={"live": "true"},
+    ),
     "members": Kind(
         instances.MEMBER_LIST,
         ids="node_name",

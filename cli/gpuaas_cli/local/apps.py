@@ -148,13 +148,14 @@ class LocalApp:
         name = self.request.app
         command = machine.first_command(await self.session.call(instances.ACCESS_BUNDLE_GET, instance_id=name), name)
         with report.step(f"trying `{command.line}`", f"{name} works: `{command.line}`"):
-            async with machine.entered(self.session, command.allocation_id) as login:
+            async with machine.entered(self.session, command.allocation_id, "root") as login:
                 shown = await _until_it_works(login, machine.as_user(command), name)
         allocations = await self.session.every(capacity.ALLOCATION_LIST)
         node = {item.allocation_id: item.node_name for item in allocations}[command.allocation_id]
         user = f" as {command.user}" if command.user else ""
         lines = [f"│ {line}" for line in shown.splitlines()]
         terminal.out("\n".join([f"┌ {node}{user}: {output.flat(command.line)}", *lines, "└"]))
+        report.note(plan.TOOLCHAIN_NOTE)
         report.note(f"Your cloud is up ({report.took(self.request.asked_s)}). Next:")
         members = await kinds.members(self.session, name)
         report.commands(*plan.next_commands(self.request, self.manifest, members, allocations))

@@ -57,7 +57,7 @@ async def _up(request: plan.CloudRequest) -> int:
         lab = report.Lab(request.lab)
         manifest = apps.write_files(request)
         with report.step("building the machine image (minutes the first time)", "image ready"):
-            lab.run("image", "--packages", str(request.of_app(apps.PACKAGES)))
+            lab.run("image", "--packages", str(request.of_app(apps.PACKAGES)), *plan.image_options(request))
         (request.folder / MACHINES).touch()
         # Creates the bridge. Machines reach the server at this host's address on it.
         gateway = lab.ask("network")["gateway"]
@@ -124,7 +124,7 @@ async def _machines(request: plan.CloudRequest, session: Session, lab: report.La
     try:
         with report.step(f"starting {request.nodes} machines", f"{request.nodes} machines up"):
             files = ["--packages", str(request.of_app(apps.PACKAGES)), "--agent", str(agent), "--enrol", str(enrolment)]
-            lab.run("up", "--nodes", str(request.nodes), *files)
+            lab.run("up", "--nodes", str(request.nodes), *files, *plan.image_options(request))
     finally:
         enrolment.unlink(missing_ok=True)
 

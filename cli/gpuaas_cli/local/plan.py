@@ -14,6 +14,9 @@ from gpuaas_contract.instances import Instance, Member
 
 GATEWAY_PORT = 7443
 PREFERRED_TOPOLOGY = "split"
+TOOLCHAIN_NOTE = (
+    "Machines have no route to the internet. With --toolchain, new machines have gcc, git, Open MPI, pip and venv."
+)
 _LIVE_ALLOCATION = frozenset({"requested", "provisioning", "active"})
 
 
@@ -28,6 +31,7 @@ class CloudRequest:
     port: int = 7070
     deploy: bool = True
     control_plane_only: bool = False
+    toolchain: bool = False
     asked_s: float = dataclasses.field(default_factory=time.monotonic)
 
     @property
@@ -53,6 +57,10 @@ class CloudRequest:
 
     def of_app(self, name: str) -> Path:
         return self.folder / self.app / name
+
+
+def image_options(request: CloudRequest) -> list[str]:
+    return ["--toolchain"] if request.toolchain else []
 
 
 def server_command(program: str, request: CloudRequest, gateway: str) -> list[str]:
@@ -96,13 +104,15 @@ def allocations_of(wanted: Sequence[str], allocations: Sequence[Allocation]) -> 
 
 
 def deployment(manifest: Manifest, allocation_ids: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """Return topology and inputs to deploy an app on all machines: a field for one allocation gets the first, a field
-    for several gets all. Other required fields get the default or the first example of the form."""
+    """Return topology and inputs to deploy an app on all machines: a field for one allocation gets the first machine,
+    the first field for several gets all. Other required fields get the default or the first example of the form."""
     topology = PREFERRED_TOPOLOGY if PREFERRED_TOPOLOGY in manifest.topologies else next(iter(manifest.topologies))
     fields: Mapping[str, Any] = manifest.deploy_form.get("properties", {})
     given: dict[str, Any] = {}
-    for name in manifest.topologies[topology].values():
-        given[name] = list(allocation_ids) if fields[name].get("type") == "array" else allocation_ids[0]
+    placed = list(dict.fromkeys(manifest.topologies[topology].values()))
+    several = [name for name in placed if fields[name].get("type") == "array"]
+    given |= {name: allocation_ids[0] for name in placed if name not in several}
+    given |= {name: list(allocation_ids) for name in several[:1]}
     for name in manifest.deploy_form.get("required", []):
         field = fields.get(name, {})
         offered = [field["default"]] if "default" in field else field.get("examples", [])

@@ -121,6 +121,15 @@ def state_of_hold(hold: Hold, now: datetime.datetime | None = None) -> Literal["
     return "active" if hold.expires_at > (now or output.now()) else "expired"
 
 
+def last_look(instance: Instance, *, with_holder: bool = False) -> str:
+    """Return when a controller last looked at the instance between operations; empty if none looks after it."""
+    steward = instance.steward
+    if steward is None:
+        return ""
+    looked = f"{age(steward.observed_at)} ago" if steward.observed_at else "not yet"
+    return f"{looked} by {steward.holder}" if with_holder and steward.holder else looked
+
+
 def state_of_breaker(breaker: BreakerState) -> str:
     if not breaker.open:
         return "closed"
@@ -133,9 +142,10 @@ def section(title: str, lines: Sequence[str]) -> Lines:
 
 
 _INSTANCE = table(
-    "Instance App Status Reason=status_reason Topology Inputs Correlation=correlation_id Created Changed "
+    "Instance App Status Reason=status_reason Observed Topology Inputs Correlation=correlation_id Created Changed "
     "Resource=resource_name",
     Instance=lambda instance: f"{instance.name} ({instance.instance_id})",
+    Observed=lambda instance: last_look(instance, with_holder=True),
     App=lambda instance: (
         f"{instance.app_slug} {instance.app_version}"
         + (f" (before: {instance.previous_version})" if instance.previous_version else "")

@@ -14,6 +14,10 @@ async def find(session: Session, app_slug: str, version: str) -> AppVersion:
     matching = [item for item in offered if item.app_slug == app_slug and version in ("", item.version)]
     if matching:
         return max(matching, key=lambda item: item.created_at)
+    others = sorted(item.version for item in offered if item.app_slug == app_slug)
+    if others:
+        message = f"{app_slug} has no version {version} that this project may deploy; it has {', '.join(others)}"
+        raise failures.not_found(message, f"gpuaas get apps, then --version {others[-1]}")
     known = ", ".join(f"{item.app_slug}@{item.version}" for item in offered) or "none"
     names = {item.app_slug for item in offered} - {app_slug}
     admin = f"gpuaas app entitle {app_slug}, by an admin"

@@ -9,10 +9,13 @@ from gpuaas_contract import errors, lifecycles
 from gpuaas_contract.instances import Member
 from gpuaas_contract.lifecycles import MemberStatus, OperationStatus
 from gpuaas_contract.operations import ASKING_KINDS, GOALS, UNDONE, FailureClass, Operation, OperationError, Target
-from gpuaas_contract.protocol.report import at_goal
+from gpuaas_contract.protocol.report import at_goal, status_after_refusal
 
 _UNFINISHED = frozenset({"requested", "provisioning", "joining", "removing"})
-"""Statuses in which a member cannot stay once its operation has ended."""
+"""Statuses in which a member cannot stay once its operation has ended, unless the operation was refused."""
+_CREATING = frozenset({"deploy", "add", "replace"})
+_STANDING = frozenset({"requested", "ready", "degraded", "draining", "drained"})
+"""Statuses to which an undo may return a member that had them before."""
 
 
 class Ending(NamedTuple):
@@ -37,9 +40,9 @@ def ending(operation: Operation, members: Mapping[str, Member], *, undone: bool 
         status = member.status
         if _is_done(operation, target, member, undone=undone):
             target = replace(target, outcome="succeeded", error="")
-        elif backing_out and status in way_back | lifecycles.GONE_MEMBER:
+        elif backing_out and (status in way_back | lifecycles.GONE_MEMBER or _is_as_before(operation, target, status)):
             target = replace(target, outcome="cancelled", error="")
-        elif target.outcome == "skipped":
+        elif target.outcome in ("skipped", "refused") or (target.outcome == "cancelled" and not backing_out):
             pass
         elif status in lifecycles.GONE_MEMBER or (status == "failed" and not backing_out):
             target = replace(target, outcome="failed")
@@ -54,8 +57,9 @@ def ending(operation: Operation, members: Mapping[str, Member], *, undone: bool 
             f"{operation.kind} is not done: {summary}; each must be {' or '.join(wanted)}{where}, or failed.",
             details={"members": open_members, "wanted": wanted},
         )
-    left = [target for target in targets if target.outcome != "succeeded"]
-    if not left and not operation.compensating:
+    # Without an undo, `cancelled` means that people gave the member up, so it is not a part of the work any more.
+    counted = [target for target in targets if backing_out or target.outcome != "cancelled"]
+    if all(target.outcome == "succeeded" for target in counted) and not operation.compensating:
         return Ending("succeeded", targets)
     return Ending("cancelled", targets) if backing_out else Ending("failed", targets, _partial(targets))
 
@@ -74,9 +78,23 @@ def failure(code: str, message: str, failure_class: FailureClass, fix: str = "")
     return OperationError(code=code, message=message, failure_class=failure_class, retryable=retryable, fix=fix)
 
 
+def failure_class_of(operation: Operation, reported: FailureClass) -> FailureClass:
+    """Return the class with which an operation fails. An undo cannot be refused: its work is already half done."""
+    backing_out = operation.compensating or operation.status == "cancelling"
+    return "repairable" if reported == "refused" and backing_out else reported
+
+
+def is_refusal(error: OperationError | None) -> bool:
+    """Return whether the controller refused the operation before it changed anything."""
+    return error is not None and error.failure_class == "refused"
+
+
 def closed_targets(end: Ending) -> list[Target]:
-    """Return the targets after the end: a pending target becomes `cancelled` or `failed`, like the operation."""
-    outcome: Literal["cancelled", "failed"] = "cancelled" if end.status == "cancelled" else "failed"
+    """Return the targets after the end: a pending target becomes `cancelled`, `failed` or `refused`, like the
+    operation."""
+    outcome: Literal["cancelled", "failed", "refused"] = "cancelled" if end.status == "cancelled" else "failed"
+    if is_refusal(end.error):
+        outcome = "refused"
     why = end.error.message if end.error else ""
     return [
         replace(target, outcome=outcome, error=target.error or why) if target.outcome == "pending" else target
@@ -88,6 +106,11 @@ def left_behind(ended: Operation, target: Target, member: Member) -> tuple[Membe
     """Return new status and reason of a member that its operation left unfinished; None if its status is kept."""
     if target.outcome == "failed" and member.status in _UNFINISHED:
         return "failed", target.error
+    if target.outcome == "refused":
+        status = status_after_refusal(target, member)
+        if status in _UNFINISHED and status != target.status_before:
+            return "failed", target.error
+        return (status, "") if status != member.status else None
     if target.outcome == "cancelled" and member.status == "requested":
         return "removed", f"the {ended.kind} was cancelled"
     return None
@@ -101,9 +124,21 @@ def _is_done(operation: Operation, target: Target, member: Member, *, undone: bo
     return not (undone and looks_undone and operation.status == "cancelling")
 
 
+def _is_as_before(operation: Operation, target: Target, status: MemberStatus) -> bool:
+    """Return whether the member has the status of before, and may keep it. One that failed to join may not."""
+    may_stay = status in _STANDING or (status == "failed" and operation.kind not in _CREATING)
+    return status == target.status_before and may_stay
+
+
 def _partial(targets: Sequence[Target]) -> OperationError:
-    counts = {name: sum(target.outcome == name for target in targets) for name in ("succeeded", "failed", "skipped")}
+    names = ("succeeded", "failed", "skipped", "refused")
+    counts = {name: sum(target.outcome == name for target in targets) for name in names}
+    if counts["refused"] and not counts["failed"] and not counts["skipped"]:
+        why = "; ".join(target.error for target in targets if target.outcome == "refused")
+        return failure("refused", why, "refused", "Do what the error of each target requires, then retry.")
     summary = f"{counts['succeeded']} of {len(targets)} done, {counts['failed']} failed"
+    if counts["refused"]:
+        summary += f", {counts['refused']} refused"
     if counts["skipped"]:
         summary += f", {counts['skipped']} not started because of the stop rule"
     return OperationError(

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from gpuaas_contract import errors, lifecycles
 from gpuaas_contract.instances import Member
 from gpuaas_contract.lifecycles import MemberStatus
-from gpuaas_contract.operations import ASKING_KINDS, GOALS, UNDONE, ExitName, Operation, Target
+from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS, UNDONE, ExitName, Operation, Target
+from gpuaas_contract.protocol import end, report
 
 MEANINGS: dict[ExitName, str] = {
     "retry": "take it up again; steps that succeeded are not repeated",
@@ -18,6 +19,8 @@ MEANINGS: dict[ExitName, str] = {
     "tombstone": "give up the members that cannot be recovered",
 }
 _OPEN = frozenset({"accepted", "running", "cancelling"})
+_CREATING = frozenset({"deploy", "add"})
+"""Kinds whose members did not exist before."""
 
 
 def legal(operation: Operation, members: Mapping[str, Member]) -> list[ExitName]:
@@ -25,21 +28,32 @@ def legal(operation: Operation, members: Mapping[str, Member]) -> list[ExitName]
     if a member has had a later operation."""
     exits: list[ExitName] = []
     # Before the first claim, every operation can be cancelled; after it, only one that can be undone.
-    stoppable = operation.attempts == 0 or operation.kind in UNDONE or operation.kind in ASKING_KINDS
+    can_undo = operation.kind in UNDONE and operation.can_undo
+    stoppable = operation.attempts == 0 or can_undo or operation.kind in ASKING_KINDS
     if operation.status in ("accepted", "running") and not operation.compensating and stoppable:
         exits.append("cancel")
     left = [member for member in members.values() if member.status not in lifecycles.GONE_MEMBER]
     passed_over = any(member.last_operation_id != operation.operation_id for member in left)
     if operation.status == "failed" and not passed_over:
-        if left or operation.kind in ASKING_KINDS:
+        refused = end.is_refusal(operation.error)
+        if operation.kind in ASKING_KINDS or _has_work_left(operation, members):
             exits.append("retry")
-        if left and operation.kind in UNDONE:
+        if left and can_undo and not refused:
             exits.append("compensate")
-        if left:
+        if left and (not refused or operation.kind in _CREATING):
             exits.append("tombstone")
     if operation.kind not in ASKING_KINDS and (operation.status in _OPEN or "retry" in exits):
         exits.append("force_complete")
     return exits
+
+
+def _has_work_left(operation: Operation, members: Mapping[str, Member]) -> bool:
+    """Return whether a retry has something to do. An operation on the whole instance must be confirmed by its
+    controller, even if the only members that failed are gone."""
+    live = {member_id for member_id, member in members.items() if member.status not in lifecycles.GONE_MEMBER}
+    unfinished = {target.member_id for target in operation.targets if target.outcome != "succeeded"}
+    all_gone = bool(unfinished) and not unfinished & live
+    return bool(live) and (operation.kind in INSTANCE_KINDS or not all_gone)
 
 
 def check(operation: Operation, members: Mapping[str, Member], wanted: ExitName) -> None:
@@ -57,9 +71,15 @@ def reopened(
     """Return the operation as accepted again, for the targets that did not succeed; to undo it, for all that exist."""
     targets = []
     for target in operation.targets:
-        gone = members[target.member_id].status in lifecycles.GONE_MEMBER
-        if not gone and (compensating or target.outcome != "succeeded"):
-            target = replace(target, outcome="pending", error="")
+        member = members[target.member_id]
+        gone = member.status in lifecycles.GONE_MEMBER
+        if gone and target.outcome != "succeeded" and not compensating:
+            target = replace(
+                target, outcome="cancelled", error=member.status_reason or f"the member is {member.status}"
+            )
+        elif not gone and (compensating or target.outcome != "succeeded"):
+            before = target.status_before if compensating else member.status
+            target = replace(target, outcome="pending", error="", status_before=before)
         targets.append(target)
     return replace(
         operation,
@@ -74,7 +94,7 @@ def reopened(
 
 def forced_status(operation: Operation, target: Target, member: Member) -> MemberStatus | None:
     """Return a member's status after a forced end; None keeps it. Never `ready` or `removed`: both must be observed."""
-    goal = UNDONE[operation.kind] if operation.compensating else GOALS[operation.kind]
+    goal = UNDONE[operation.kind] if operation.compensating else report.goal(operation.kind, target)
     if target.outcome in ("succeeded", "skipped") or member.status in goal | lifecycles.GONE_MEMBER:
         return None
     if "tombstoned" in goal:

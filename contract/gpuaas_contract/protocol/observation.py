@@ -5,7 +5,7 @@ from typing import Literal
 
 from gpuaas_contract import errors, lifecycles
 from gpuaas_contract.instances import Condition, Member
-from gpuaas_contract.protocol.status import LAST_OPERATION
+from gpuaas_contract.protocol.status import PLATFORM_CONDITIONS
 from gpuaas_contract.runtime import ObservedMember, RefusedObservation, ReportRuntime
 
 RefusalCode = Literal["not_found", "stale", "operation_in_progress", "illegal_move"]
@@ -41,11 +41,10 @@ def refusal(member: Member, observed: ObservedMember, *, busy: bool) -> RefusedO
 
 
 def conditions(report: ReportRuntime, now: datetime.datetime) -> list[Condition]:
-    """Return the reported conditions. The platform's own condition is refused."""
-    if any(reported.type == LAST_OPERATION for reported in report.conditions):
-        raise errors.ValidationFailed(
-            f"{LAST_OPERATION} is set by the platform itself.", details={"field": "conditions"}
-        )
+    """Return the reported conditions. The platform's own conditions are refused."""
+    own = sorted(PLATFORM_CONDITIONS & {reported.type for reported in report.conditions})
+    if own:
+        raise errors.ValidationFailed(f"{own[0]} is set by the platform itself.", details={"field": "conditions"})
     return [
         Condition(
             type=reported.type,

@@ -10,12 +10,17 @@ from gpuaas_contract.operations import (
     CLOCKS_APART_S,
     EVIDENCE_FRESH_FOR_S,
     GOALS,
+    JOINING,
     Evidence,
     Operation,
     OperationHead,
+    OperationKind,
     Outcome,
     Target,
 )
+
+DRAINED = frozenset({"draining", "drained"})
+"""Statuses of a member that takes no new work, because someone wanted so."""
 
 
 def check_member_report(
@@ -72,24 +77,52 @@ def meets_holds(operation: OperationHead, member: Member, status: MemberStatus) 
     """Return whether holds apply to this report: it resumes or removes a member. Holds placed later apply too."""
     if operation.force:
         return False
-    if operation.kind == "resume":
-        return status == "ready" and member.status in ("draining", "drained")
+    if operation.kind in ("resume", "repair"):
+        return status == "ready" and member.status in DRAINED
     return _begins_to_go(member, status)
+
+
+def hold_kind(operation: OperationHead) -> OperationKind:
+    """Return as which kind of operation holds see a report: a repair that gives a drained member work resumes it."""
+    return "resume" if operation.kind == "repair" else operation.kind
+
+
+def goal(kind: OperationKind, target: Target) -> frozenset[str]:
+    """Return the statuses in which a target is done. A repair leaves a member drained that was drained before."""
+    return GOALS[kind] | {"drained"} if kind == "repair" and target.status_before in DRAINED else GOALS[kind]
 
 
 def at_goal(operation: OperationHead, target: Target, member: Member) -> bool:
     """Return whether a member is at the operation's goal; a replaced member only on its new machine."""
     moved = operation.kind != "replace" or member.allocation_id == target.allocation_id
-    return moved and member.status in GOALS[operation.kind]
+    return moved and member.status in goal(operation.kind, target)
 
 
-def outcome(operation: OperationHead, target: Target, member: Member) -> tuple[Outcome, str]:
-    """Return the outcome and error of a target that follow from its member's new status."""
+def status_after_refusal(target: Target, member: Member) -> MemberStatus:
+    """Return the status of a member for which the operation was refused: the one before, if it can return to it."""
+    before = target.status_before or member.status
+    return before if lifecycles.may_move(lifecycles.MEMBER, member.status, before) else member.status
+
+
+def counts_as_failed_join(operation: OperationHead, status: MemberStatus) -> bool:
+    """Return whether a member that is now `status` counts for its role's breaker. A join that people stopped does
+    not."""
+    backs_out = operation.compensating or any(taken.name == "cancel" for taken in operation.exits_taken[-1:])
+    return status == "failed" and operation.kind in JOINING and not backs_out
+
+
+def outcome(
+    operation: OperationHead, target: Target, member: Member, refusal: str | None = None
+) -> tuple[Outcome, str]:
+    """Return the outcome and error of a target that follow from its member's new status, or from the reason of a
+    refusal."""
+    if refusal is not None:
+        return "refused", refusal
     if at_goal(operation, target, member):
         return "succeeded", ""
     if member.status == "failed":
         return "failed", member.status_reason
-    return ("pending", "") if target.outcome == "failed" else (target.outcome, target.error)
+    return ("pending", "") if target.outcome in ("failed", "refused") else (target.outcome, target.error)
 
 
 def to_skip(operation: Operation, members: Mapping[str, Member]) -> set[str]:

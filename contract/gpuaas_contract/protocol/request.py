@@ -13,6 +13,7 @@ from gpuaas_contract.operations import (
     DEADLINES_S,
     DISRUPTIVE_KINDS,
     INSTANCE_KINDS,
+    JOINING,
     Operation,
     OperationHead,
     OperationKind,
@@ -23,6 +24,7 @@ MEMBER_STARTS: dict[str, frozenset[str]] = {
     "resume": frozenset({"draining", "drained", "ready", "degraded"}),
     "remove": frozenset(lifecycles.MEMBER) - lifecycles.GONE_MEMBER,
     "replace": frozenset({"ready", "degraded", "draining", "drained", "removing", "failed"}),
+    "repair": frozenset({"ready", "degraded", "draining", "drained", "failed"}),
 }
 """Member states from which an operation can start."""
 
@@ -40,15 +42,17 @@ INSTANCE_STARTS: dict[str, frozenset[str]] = {
 
 OUT_OF_SERVICE = frozenset({"draining", "drained", "removing", "failed"})
 
-JOINING = frozenset({"add", "replace"})
-"""Operations that make members join: their failures count for a role's breaker, and an open breaker refuses them."""
-
 _REMOVING_KINDS = frozenset({"remove", "replace", "decommission"})
 
 
 def deadline(manifest: Manifest, kind: OperationKind, now: datetime.datetime, action: str = "") -> datetime.datetime:
     declared = next((spec.deadline_s for spec in manifest.actions if spec.name == action), None)
     return now + datetime.timedelta(seconds=declared or manifest.deadlines_s.get(kind, DEADLINES_S[kind]))
+
+
+def can_undo(undoes: Sequence[str] | None, kind: OperationKind, component_key: str) -> bool:
+    """Return whether a controller can undo the operation. `undoes` is the list of its claim; None: it sent no list."""
+    return undoes is None or kind in undoes or f"{kind}/{component_key}" in undoes
 
 
 def check_free(
@@ -71,9 +75,11 @@ def check_free(
 def check_instance_request(manifest: Manifest, instance: Instance, kind: OperationKind) -> None:
     """Refuse an operation that the app does not have, or that the instance's status does not allow."""
     if kind != "decommission" and kind not in manifest.instance_operations:
+        offered = [*manifest.instance_operations, "decommission"]
         raise errors.Conflict(
-            f"{manifest.display_name} {manifest.version} has no {kind}.",
+            f"{manifest.display_name} {manifest.version} does not offer {kind}.",
             details={"operations": manifest.instance_operations},
+            fix=f"The app decides what it offers. For the whole instance, it offers: {', '.join(offered)}.",
         )
     if instance.status not in INSTANCE_STARTS[kind]:
         raise errors.Conflict(
@@ -99,9 +105,11 @@ def check_member_request(
             f"The app has no role {component_key!r}. Its roles: {known}.", details={"field": "component_key"}
         )
     if request.kind not in role.operations:
+        offered = ", ".join(role.operations) or "nothing"
         raise errors.Conflict(
-            f"{manifest.display_name} has no {request.kind} for {component_key}.",
+            f"{manifest.display_name} does not offer {request.kind} for {component_key}.",
             details={"component_key": component_key, "operations": role.operations},
+            fix=f"The app decides what it offers. For {component_key}, it offers: {offered}.",
         )
     live = [member for member in live_members(members) if member.component_key == component_key]
     count = len(live) + len(request.allocation_ids)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gpuaas_contract.catalog import Manifest
 from gpuaas_contract.instances import Baseline, BreakerState, Condition, Instance, Member, Role
-from gpuaas_contract.lifecycles import InstanceStatus, OperationStatus
+from gpuaas_contract.lifecycles import InstanceStatus, MemberStatus, OperationStatus
 from gpuaas_contract.operations import OperationHead, OperationKind
 from gpuaas_contract.protocol.request import live_members
 
@@ -16,7 +16,9 @@ _UNSOUND = frozenset({"degraded", "failed"})
 """Statuses of a member that make its instance degraded. Members that are joining or leaving do not."""
 
 LAST_OPERATION = "LastOperationSucceeded"
-"""The condition that the platform sets; controllers report all others."""
+OBSERVED = "Observed"
+PLATFORM_CONDITIONS = frozenset({LAST_OPERATION, OBSERVED})
+"""The conditions that the platform sets; controllers report all others."""
 
 STATUS_WHILE: dict[str, InstanceStatus] = {
     "deploy": "deploying",
@@ -54,7 +56,7 @@ def instance_status(
 
 
 def status_reason(instance: Instance, status: InstanceStatus, members: Mapping[str, int]) -> str:
-    if status not in ("degraded", "failed"):
+    if status not in ("requested", "degraded", "failed"):
         return ""
     wrong = [condition for condition in instance.conditions if condition.status != "true"]
     reasons = [f"{condition.type}: {condition.message or condition.reason}" for condition in wrong]
@@ -63,8 +65,12 @@ def status_reason(instance: Instance, status: InstanceStatus, members: Mapping[s
     return "; ".join(reasons)
 
 
-def baseline_after(present: Baseline, kind: OperationKind, status: OperationStatus) -> Baseline:
-    """Return the instance's baseline after an operation on the whole instance."""
+def baseline_after(
+    present: Baseline, kind: OperationKind, status: OperationStatus, *, refused: bool = False
+) -> Baseline:
+    """Return the instance's baseline after an operation on the whole instance. A refusal leaves it as it was."""
+    if refused:
+        return present
     if status == "succeeded":
         return _LEFT_BY.get(kind, "up")
     if status == "failed":
@@ -83,6 +89,13 @@ def moved_to(instance: Instance, operation: OperationHead, manifest: Manifest) -
         previous_inputs=instance.inputs if upgrade else {},
         artifacts={name: wanted.digest for name, wanted in manifest.artifacts.items()},
     )
+
+
+def conditions_after(operation: OperationHead, revision: int, now: datetime.datetime) -> list[Condition]:
+    """Return the conditions that the end of an operation on the whole instance changes: none if it was refused, except
+    for a deploy, before which there was no instance."""
+    refused = operation.error is not None and operation.error.failure_class == "refused"
+    return [] if refused and operation.kind != "deploy" else [last_operation(operation, revision, now)]
 
 
 def last_operation(operation: OperationHead, revision: int, now: datetime.datetime) -> Condition:
@@ -112,19 +125,33 @@ def merged(present: Sequence[Condition], reported: Sequence[Condition]) -> list[
     return [by_type[name] for name in sorted(by_type)]
 
 
-def roles(manifest: Manifest, members: Sequence[Member], breakers: Mapping[str, BreakerState]) -> list[Role]:
+def leaves_gap(operation: OperationHead, status: MemberStatus) -> bool:
+    """Return whether a member that is now `status` is missing in its role: it was given up, and no user asked to
+    remove it."""
+    backs_out = operation.compensating or operation.status == "cancelling"
+    return status == "tombstoned" and operation.kind not in ("remove", "decommission") and not backs_out
+
+
+def roles(
+    manifest: Manifest,
+    members: Sequence[Member],
+    breakers: Mapping[str, BreakerState],
+    missing: Mapping[str, int],
+) -> list[Role]:
+    """Return each role with its counts. `missing`: members that were given up and are still wanted."""
     counted = []
     for role in manifest.roles:
         live = [member for member in live_members(members) if member.component_key == role.component_key]
         ready = sum(member.status == "ready" for member in live)
         failed = sum(member.status == "failed" for member in live)
+        desired = len(live) + missing.get(role.component_key, 0)
         counted.append(
             Role(
                 component_key=role.component_key,
-                desired=len(live),
+                desired=desired,
                 current=len(live) - failed,
                 ready=ready,
-                health=_health(len(live), ready, failed),
+                health=_health(desired, ready, failed),
                 breaker=breakers.get(role.component_key, BreakerState()),
             )
         )

@@ -11,7 +11,12 @@ from gpuaas_platform.access.secrets import service as secret_service
 from gpuaas_platform.call import Routes
 
 routes = Routes()
-routes.write(access.MACHINE_ACCESS, grant_service.grant, prepare=grant_service.with_signing_key)
+routes.write(
+    access.MACHINE_ACCESS,
+    grant_service.grant,
+    authorise=grant_service.check_root,
+    prepare=grant_service.with_signing_key,
+)
 routes.read(access.GRANT_LIST, grant_service.list_grants)
 routes.write(access.GRANT_REVOKE, revoke.revoke)
 

@@ -6,6 +6,8 @@ from gpuaas_contract.node import TaskResult
 from gpuaas_platform.allocations import release, rules, service, store
 from gpuaas_platform.allocations.facts import MachinePrepared
 from gpuaas_platform.allocations.keys import service as keys
+from gpuaas_platform.allocations.people import reconcile as people_reconcile
+from gpuaas_platform.allocations.people import service as people
 from gpuaas_platform.kit import db
 from gpuaas_platform.kit.reactions import Reactions
 from gpuaas_platform.nodes import service as nodes
@@ -20,8 +22,10 @@ async def provision_ended(tx: db.Tx, ended: TaskEnded) -> None:
     if allocation is None:
         return
     was_reinstalled = allocation.provision_retry_at is not None
-    after = rules.provisioned(allocation, _error(ended.result), ended.origin.now)
+    after = rules.with_observer(allocation, ended.result)
+    after = rules.provisioned(after, _error(ended.result), ended.origin.now)
     after = await service.save(tx, ended.origin, allocation, after)
+    tx.wake(people_reconcile.TOPIC)
     if was_reinstalled and after.status == "active":
         await ended.site.reactions.react(tx, MachinePrepared(ended.origin, after))
 
@@ -45,6 +49,13 @@ async def keys_ended(tx: db.Tx, ended: TaskEnded) -> None:
         await keys.installation_ended(tx, ended.origin, allocation, ended.task_id, _error(ended.result))
 
 
+@reactions.to(TaskEnded, people.TASK)
+async def people_ended(tx: db.Tx, ended: TaskEnded) -> None:
+    allocation = await store.ALLOCATIONS.get(tx, ended.subject_id)
+    if allocation is not None:
+        await people.installation_ended(tx, ended.origin, allocation, ended.task_id, ended.result)
+
+
 @reactions.to(NodeMoved)
 async def node_moved(tx: db.Tx, moved: NodeMoved) -> None:
     """Save the node's new address in its allocation."""
@@ -62,6 +73,7 @@ async def node_reinstalled(tx: db.Tx, reinstalled: NodeReinstalled) -> None:
     origin = reinstalled.origin
     await service.save(tx, origin, allocation, rules.reinstalled(allocation, origin.now))
     await keys.forget_installed(tx, allocation.allocation_id)
+    await people.forget_installed(tx, allocation.allocation_id)
     tx.wake(service.LOOP)
 
 

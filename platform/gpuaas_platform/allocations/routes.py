@@ -1,9 +1,10 @@
-"""HTTP routes of allocations, of people's SSH keys, and of draining and retiring nodes."""
+"""HTTP routes of allocations, of people and their SSH keys, and of draining and retiring nodes."""
 
-from gpuaas_contract import capacity, ssh_keys
+from gpuaas_contract import capacity, posix, ssh_keys
 
 from gpuaas_platform.allocations import by_node, release, service
 from gpuaas_platform.allocations.keys import service as keys
+from gpuaas_platform.allocations.people import service as people
 from gpuaas_platform.call import Routes
 
 routes = Routes()
@@ -22,3 +23,5 @@ routes.read(ssh_keys.SSH_KEY_LIST, keys.list_keys)
 routes.write(ssh_keys.SSH_KEY_DELETE, keys.delete)
 routes.read(ssh_keys.ALLOCATION_KEYS_GET, keys.get)
 routes.write(ssh_keys.ALLOCATION_KEYS_SET, keys.choose)
+
+routes.read(posix.POSIX_PEOPLE, people.list_people)

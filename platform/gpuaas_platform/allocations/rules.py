@@ -13,6 +13,8 @@ from gpuaas_contract.node import TaskResult
 _RETRY_FIRST = datetime.timedelta(seconds=30)
 _RETRY_LAST = datetime.timedelta(hours=1)
 _PROVISION_AGAIN_AFTER = datetime.timedelta(minutes=1)
+_OBSERVER_ASKED_EVERY = datetime.timedelta(minutes=10)
+_OBSERVER_MADE_WITHIN = datetime.timedelta(minutes=1)
 _REINSTALLED = "its node was installed again"
 _NAMED_MAX = 5
 _NO_AUTHORITY = (
@@ -52,7 +54,7 @@ def provisioning(allocation: Allocation, answered_by: datetime.datetime) -> Allo
 def reinstalled(allocation: Allocation, now: datetime.datetime) -> Allocation:
     """Return the allocation as `provisioning`, because its machine was reinstalled and must be prepared again."""
     moved = move(allocation, "provisioning", f"{_REINSTALLED} and is prepared again")
-    return msgspec.structs.replace(moved, provision_retry_at=now)
+    return msgspec.structs.replace(moved, provision_retry_at=now, observer_on_node="", observer_asked_at=None)
 
 
 def check_unused(allocation: Allocation) -> None:
@@ -101,6 +103,30 @@ def provisioned(allocation: Allocation, error: str, now: datetime.datetime) -> A
         return move(allocation, "failed", error)
     waiting = move(allocation, "provisioning", f"{_REINSTALLED} and could not be prepared again yet: {error}")
     return msgspec.structs.replace(waiting, provision_retry_at=now + _PROVISION_AGAIN_AFTER)
+
+
+def with_observer(allocation: Allocation, result: TaskResult) -> Allocation:
+    """Return the allocation with the user that the agent made for observers. Older agents make none."""
+    observer = result.result.get("observer_user") if result.status == "succeeded" else None
+    return msgspec.structs.replace(allocation, observer_on_node=observer) if isinstance(observer, str) else allocation
+
+
+def must_ask_for_observer(allocation: Allocation, now: datetime.datetime) -> bool:
+    """Return whether to have the machine prepared again, because it has no user for observers: an earlier release of
+    the platform or the agent prepared it."""
+    if allocation.observer_on_node or allocation.status != "active":
+        return False
+    return allocation.observer_asked_at is None or now - allocation.observer_asked_at >= _OBSERVER_ASKED_EVERY
+
+
+def check_observer(allocation: Allocation, now: datetime.datetime) -> None:
+    """Refuse observer access to a machine without a user for it."""
+    if allocation.observer_on_node:
+        return
+    asked_at, details = allocation.observer_asked_at, {"allocation_id": allocation.allocation_id}
+    if asked_at is not None and now - asked_at >= _OBSERVER_MADE_WITHIN:
+        raise errors.AgentTooOld(f"The agent on {allocation.node_name} made no user for observers.", details=details)
+    raise errors.AccountPending(f"{allocation.node_name} gets its user for observers now.", details=details)
 
 
 def cleaned(allocation: Allocation, error: str, evidence: ReleaseEvidence | None, now: datetime.datetime) -> Allocation:

@@ -125,6 +125,16 @@ async def provision_waiting(tx: db.Tx, site: Site, origin: Origin) -> None:
         await save(tx, retrying, allocation, rules.provisioning(allocation, answered_by))
 
 
+async def ask_for_observer(tx: db.Tx, call: Call, allocation_id: str) -> None:
+    """Have a machine prepared again that has no user for observers. The task changes nothing else on it."""
+    allocation, trusted = await in_project(tx, call.in_project().project_id, allocation_id), []
+    if rules.must_ask_for_observer(allocation, call.now):
+        trusted = await ssh_trust.public_keys(tx, call.site)
+    if trusted:
+        await _queue_provision(tx, call.site, call.origin, allocation, trusted)
+        await store.ALLOCATIONS.save(tx, msgspec.structs.replace(allocation, observer_asked_at=call.now))
+
+
 async def _waiting(reader: db.Reader, now: datetime.datetime) -> list[Allocation]:
     requested = await store.ALLOCATIONS.find(reader, "status = 'requested' ORDER BY allocation_id")
     return [*requested, *await store.due(reader, "provision_retry_at", now)]

@@ -8,6 +8,7 @@ from gpuaas_platform.artifacts import deliveries
 from gpuaas_platform.backup import manifest, tables
 from gpuaas_platform.call import system_origin
 from gpuaas_platform.identity import service as identity
+from gpuaas_platform.identity.posix import service as posix
 from gpuaas_platform.kit import clock
 from gpuaas_platform.nodes import enrolment
 from gpuaas_platform.nodes import service as nodes
@@ -32,6 +33,7 @@ async def apply(target: tables.Tables, header: manifest.Header, now: clock.Clock
     sessions = await identity.end_all_sessions(tx)
     await enrolment.end_tokens(tx)
     await deliveries.end_all(tx)
+    await posix.skip_after_restore(tx)
     restored = PlatformRestored(
         cut_at=header.cut_at,
         made_by=header.release,

@@ -50,6 +50,11 @@ def admits(entitlement: Entitlement | None, version: AppVersion) -> bool:
     return not entitlement.channels or not set(entitlement.channels).isdisjoint(version.channels)
 
 
+def admits_any(entitlement: Entitlement | None, version: str) -> bool:
+    """Return whether the entitlement includes a version of this number, in any channel."""
+    return entitlement is not None and entitlement.enabled and admits_version(entitlement, version)
+
+
 def admits_version(entitlement: Entitlement, version: str) -> bool:
     return not entitlement.versions or versions.matches(entitlement.versions, version)
 
@@ -101,8 +106,22 @@ def check_inputs(manifest: Manifest, topology: str, inputs: Mapping[str, object]
     if topology not in manifest.topologies:
         problem = words.unknown("topology", topology, manifest.topologies)
         raise errors.ValidationFailed(f"{manifest.display_name}: {problem}.", details={"field": "topology"})
+    _check_topology_fields(manifest, topology, inputs)
     fix = f"gpuaas app show {manifest.slug} {manifest.version} shows the form; --set NAME=VALUE gives an input"
     _check_fit("The inputs do not fit the deploy form", manifest.deploy_form, inputs, fix)
+
+
+def _check_topology_fields(manifest: Manifest, topology: str, inputs: Mapping[str, object]) -> None:
+    """Refuse machines in a field that only other topologies use: they would be ignored."""
+    used = set(manifest.topologies[topology].values())
+    others = {field: name for name, fields in manifest.topologies.items() for field in fields.values()}
+    for field, other in others.items():
+        if field not in used and inputs.get(field):
+            raise errors.ValidationFailed(
+                f"The topology {topology} does not use {field}.",
+                details={"field": field, "topology": topology},
+                fix=f"Leave {field} out, or choose the topology {other}.",
+            )
 
 
 def action_of(manifest: Manifest, name: str) -> ActionSpec:

@@ -18,6 +18,7 @@ from gpuaas_contract.wire import Page, PageQuery
 
 from gpuaas_platform.call import PLATFORM, Call
 from gpuaas_platform.catalog import manifests, permissions, rules, store
+from gpuaas_platform.identity.posix import service as posix
 from gpuaas_platform.kit import db, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.policy import rules as policy_rules
@@ -55,6 +56,7 @@ async def register(tx: db.Tx, call: Call, manifest: Manifest) -> AppVersion:
     if present is None:
         await store.VERSIONS.insert(tx, version)
         await store.declare_permissions(tx, version)
+        await posix.reserve(tx, {manifest.slug, *manifest.system_users}, manifest.slug)
         await _announce(tx, call, version, None)
         return version
     if present.manifest != manifest:
@@ -180,11 +182,16 @@ async def deployable(
 ) -> AppVersion:
     """Return the version that this project may deploy now: the named one, or the newest published one.
 
-    An unknown version and a missing entitlement get the same message. A withdrawn version is refused with its reason.
+    Without an entitlement, an unknown version gets the same message as a known one. A withdrawn version is refused with
+    its reason.
     Policy is checked last, so that only a project with an entitlement can see that a policy layer denies the app.
     """
     entitlement = await store.entitlement(reader, project_id, app_slug)
     wanted = await (store.version(reader, app_slug, version) if version else _newest(reader, entitlement))
+    if version and (wanted is None or wanted.state == "registered") and rules.admits_any(entitlement, version):
+        raise errors.NotFound(
+            f"There is no {app_slug} {version}.", details={"field": "version"}, fix=f"gpuaas app show {app_slug}"
+        )
     if wanted is None or wanted.state == "registered" or not rules.admits(entitlement, wanted):
         raise errors.NotEntitled(f"This project may not deploy {app_slug} {version}".rstrip() + ".")
     if wanted.state == "withdrawn":

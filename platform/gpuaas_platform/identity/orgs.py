@@ -11,6 +11,7 @@ from gpuaas_contract.wire import PageQuery
 
 from gpuaas_platform.call import Call, Caller, Owner
 from gpuaas_platform.identity import authority, rules, store
+from gpuaas_platform.identity.posix import service as posix
 from gpuaas_platform.kit import clock, db, ids, names, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.record import service as record
@@ -35,6 +36,7 @@ async def create_org(tx: db.Tx, call: Call, body: CreateOrg) -> Org:
     await store.ORGS.insert(tx, org)
     admin_id, creator = admin["user_id"], call.caller.actor_id
     await store.bind(tx, admin_id, "tenant_admin", org.org_id, created_by=creator, now=call.now)
+    await posix.ensure(tx, call.site.settings, org.org_id, admin_id, call.now)
     details = {"name": org.name, "first_admin": admin_id, "named_by_themselves": admin_id == creator}
     call.details.update(details)
     await record.audit(tx, call.origin, "identity.org.created", org.org_id, Owner(org.org_id), details=details)
@@ -52,6 +54,7 @@ async def create_project(tx: db.Tx, call: Call[OrgPath], body: CreateProject) ->
     await _check_free(tx, org_id, body.name)
     project = Project(project_id=ids.new("proj"), org_id=org_id, name=body.name, created_at=call.now)
     await store.PROJECTS.insert(tx, project)
+    tx.wake(posix.TOPIC)
     return project
 
 
@@ -92,6 +95,7 @@ async def delete_project(tx: db.Tx, call: Call[ProjectPath]) -> Project:
     present = await get_project(tx, call)
     await store.unbind_all(tx, present.project_id)
     await store.PROJECTS.delete(tx, present.project_id)
+    tx.wake(posix.TOPIC)
     call.details["name"] = present.name
     payload = structs.pick(ProjectDeleted, present, deleted_by=call.caller.actor_id)
     await record.emit(tx, call.origin, "identity.project.deleted", payload, Owner(present.org_id))
@@ -102,6 +106,11 @@ async def check_exists(reader: db.Reader, project_id: str) -> None:
     """Refuse a change in a project that was deleted after the caller was admitted."""
     if not await store.PROJECTS.keys(reader, "project_id = $1", project_id):
         raise errors.NotFound
+
+
+async def all_projects(reader: db.Reader) -> list[Project]:
+    """Return the projects of all organisations."""
+    return await store.PROJECTS.find(reader, "1 = 1 ORDER BY project_id")
 
 
 async def project_ids(reader: db.Reader, org_id: str) -> list[str]:

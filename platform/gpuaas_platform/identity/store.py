@@ -24,6 +24,9 @@ SERVICE_ACCOUNTS = Table(
     state=lambda account: account.state,
 )
 
+PEOPLE_TOPIC = "people"
+"""Topic that wakes the loop that compares people, their accounts on machines, and what was announced."""
+
 _USER = "SELECT user_id, name, state, password_hash, issuer, subject, created_by, created_at FROM users"
 _LIVE_BINDING = """SELECT bindings.binding_id, bindings.user_id, users.name, bindings.role, bindings.scope,
     bindings.created_by, bindings.created_at, bindings.expires_at, bindings.reason

@@ -23,6 +23,9 @@ live_member_count_of_app = store.live_member_count_of_app
 deleted_among = store.deleted_among
 add = store.INSTANCES.insert
 put_access_bundle = store.put_bundle
+add_missing = store.add_missing
+fill_missing = store.fill_missing
+forget_missing = store.forget_missing
 
 
 async def in_project(reader: db.Reader, call: Call[ProjectPath], instance_id: str) -> Instance:
@@ -39,6 +42,12 @@ async def in_project(reader: db.Reader, call: Call[ProjectPath], instance_id: st
 async def named(reader: db.Reader, call: Call[InstancePath]) -> Instance:
     """Return the instance that the path of the call names."""
     return await in_project(reader, call, call.path.instance_id)
+
+
+async def shown(reader: db.Reader, call: Call[InstancePath]) -> Instance:
+    """Return the instance that the path of the call names, with its steward."""
+    instance = await named(reader, call)
+    return await store.SHOWN.get(reader, instance.instance_id) or instance
 
 
 async def get(reader: db.Reader, instance_id: str) -> Instance:
@@ -79,7 +88,7 @@ async def members_among(reader: db.Reader, instance: Instance, member_ids: Colle
 
 async def page(reader: db.Reader, call: Call[ProjectPath, LiveQuery]) -> EncodedPage[Instance]:
     where = store.LIVE_INSTANCES if call.query.live else "project_id = $1"
-    return await paging.encoded(reader, store.INSTANCES, call.query, where, call.path.project_id)
+    return await paging.encoded(reader, store.SHOWN, call.query, where, call.path.project_id)
 
 
 async def members_page(reader: db.Reader, call: Call[InstancePath, LiveQuery]) -> EncodedPage[Member]:
@@ -101,7 +110,8 @@ async def roles(reader: db.Reader, call: Call[InstancePath]) -> Roles:
         role.component_key: await breakers.state(reader, instance.instance_id, role, call.now)
         for role in manifest.roles
     }
-    return Roles(items=status_rules.roles(manifest, members, states))
+    missing = await store.missing(reader, instance.instance_id)
+    return Roles(items=status_rules.roles(manifest, members, states, missing))
 
 
 async def reset_breaker(tx: db.Tx, call: Call[RolePath], body: ResetBreaker) -> Role:

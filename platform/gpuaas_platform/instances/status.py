@@ -10,7 +10,7 @@ from gpuaas_contract.protocol import status as status_rules
 from msgspec.structs import replace
 
 from gpuaas_platform.call import Origin
-from gpuaas_platform.instances import events, store
+from gpuaas_platform.instances import events, stewardships, store
 from gpuaas_platform.kit import db, structs
 
 DELETED_TOPIC = "instances-deleted"
@@ -47,6 +47,7 @@ async def derive(
     await store.INSTANCES.change(tx, instance, saved)
     await _emit_changes(tx, origin, instance, saved, operation)
     if saved.status == "deleted":
+        await stewardships.forget(tx, instance.instance_id)
         tx.wake(DELETED_TOPIC)
     return saved
 

@@ -16,11 +16,18 @@ INSTANCES = SplitTable(
     "instance_id",
     "instance_requests",
     ("placement", "inputs", "previous_inputs", "artifacts"),
+    ("steward",),
     project_id=lambda instance: instance.project_id,
     app_slug=lambda instance: instance.app_slug,
     name=lambda instance: instance.name,
     status=lambda instance: instance.status,
+    revision=lambda instance: instance.revision,
+    operator_id=lambda instance: instance.operator_service_account_id,
 )
+SHOWN = INSTANCES.shown_with(
+    steward="SELECT document FROM stewardships WHERE stewardships.instance_id = instances.instance_id"
+)
+"""Instances as people read them: with their steward."""
 MEMBERS = Table(
     "members",
     Member,
@@ -140,6 +147,28 @@ async def forget_old_failed_joins(tx: db.Tx, failed_before: int, limit: int) -> 
     sql = """DELETE FROM failed_joins WHERE failed_at < $1 AND (member_id, failed_at) IN (
              SELECT member_id, failed_at FROM failed_joins WHERE failed_at < $1 LIMIT $2)"""
     await tx.run(sql, failed_before, limit)
+
+
+async def add_missing(tx: db.Tx, instance_id: str, component_key: str) -> None:
+    sql = """INSERT INTO missing_members (instance_id, component_key, missing) VALUES ($1, $2, 1)
+             ON CONFLICT (instance_id, component_key) DO UPDATE SET missing = missing_members.missing + 1"""
+    await tx.run(sql, instance_id, component_key)
+
+
+async def fill_missing(tx: db.Tx, instance_id: str, component_key: str, added: int) -> None:
+    sql = """UPDATE missing_members SET missing = CASE WHEN missing > $3 THEN missing - $3 ELSE 0 END
+             WHERE instance_id = $1 AND component_key = $2"""
+    await tx.run(sql, instance_id, component_key, added)
+
+
+async def forget_missing(tx: db.Tx, instance_id: str) -> None:
+    await tx.run("DELETE FROM missing_members WHERE instance_id = $1", instance_id)
+
+
+async def missing(reader: db.Reader, instance_id: str) -> dict[str, int]:
+    """Return how many members of each role were given up and not replaced."""
+    sql = "SELECT component_key, missing FROM missing_members WHERE instance_id = $1"
+    return {row[0]: int(row[1]) for row in await reader.all(sql, instance_id)}
 
 
 async def put_bundle(tx: db.Tx, instance_id: str, bundle: AccessBundle) -> None:

@@ -58,6 +58,10 @@ class Settings:
     """How often a node sends a heartbeat."""
     heartbeats_missed_max: int = 4
     """A node is lost after this many missing heartbeats in a row."""
+    posix_uid_first: int = 20_000
+    """First user number that people get on machines. Numbers are given once, separately in each organisation."""
+    posix_uid_last: int = 59_999
+    """Last user number that people get."""
     task_ttl_s: int = 120
     """A node task that has no result after this time expires."""
     node_tasks_kept_s: int = 7 * 86400

@@ -4,6 +4,7 @@ The document is authoritative; each save copies values to the columns. Reads can
 """
 
 import base64
+import copy
 import hashlib
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -78,12 +79,15 @@ class SplitTable(Table[Document]):
         key: str,
         second: str,
         second_fields: tuple[str, ...],
+        added_fields: tuple[str, ...] = (),
         /,
         **columns: Callable[[Document], object],
     ) -> None:
+        """`added_fields` are not stored here: `shown_with` adds them from other tables."""
         super().__init__(name, kind, key, **columns)
         self.second, self._second_fields = second, second_fields
-        self._first_fields = tuple(field for field in kind.__struct_fields__ if field not in second_fields)
+        elsewhere = (*second_fields, *added_fields)
+        self._first_fields = tuple(field for field in kind.__struct_fields__ if field not in elsewhere)
         # A subquery, not a join: for a page, PostgreSQL would read the second table from its first row.
         second_half = f"SELECT substr(second.document, 2) FROM {second} AS second WHERE second.{key} = {name}.{key}"  # noqa: S608
         self._document = f"substr(document, 1, length(document) - 1) || ',' || ({second_half})"
@@ -100,6 +104,14 @@ class SplitTable(Table[Document]):
         if any(getattr(before, field) is not getattr(after, field) for field in self._second_fields):
             sql = f"UPDATE {self.second} SET document = $1 WHERE {self.key} = $2"  # noqa: S608
             await tx.run(sql, *self.second_values(after))
+
+    def shown_with(self, **fields: str) -> Table[Document]:
+        """Return the same table for reads only, with fields from other tables: name -> SQL of one JSON value."""
+        shown = copy.copy(self)
+        added = " ".join(f"""|| ',"{field}":' || COALESCE(({sql}), 'null')""" for field, sql in fields.items())
+        whole = self._document
+        shown._document = f"substr({whole}, 1, length({whole}) - 1) {added} || '}}'"
+        return shown
 
     async def save(self, tx: db.Tx, document: Document) -> None:
         raise TypeError(f"{self.name} is saved by `change`, which compares with the document before")

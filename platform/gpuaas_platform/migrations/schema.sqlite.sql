@@ -21,6 +21,13 @@ CREATE TABLE agent_releases (
     PRIMARY KEY (sha256)
 );
 
+-- The accounts of people on an allocation's machine, and the installation in progress. Written by: allocations.
+CREATE TABLE allocation_accounts (
+    allocation_id TEXT NOT NULL,
+    document      TEXT NOT NULL,  -- the resource as JSON; the other columns are copies of its fields
+    PRIMARY KEY (allocation_id)
+);
+
 -- The SSH keys on an allocation's machine, and the installation in progress. Written by: allocations.
 CREATE TABLE allocation_key_sets (
     allocation_id TEXT NOT NULL,
@@ -318,6 +325,8 @@ CREATE TABLE instances (
     status      TEXT NOT NULL,
     document    TEXT NOT NULL,  -- the resource as JSON; the other columns are copies of its fields
     app_slug    TEXT NOT NULL DEFAULT '',
+    revision    BIGINT NOT NULL DEFAULT 0,
+    operator_id TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (instance_id)
 );
 CREATE INDEX instances_by_project ON instances (project_id, instance_id);
@@ -365,6 +374,14 @@ CREATE INDEX members_on_node ON members (instance_id, node_name) WHERE status NO
 CREATE TABLE migrations (
     number INTEGER NOT NULL,
     PRIMARY KEY (number)
+);
+
+-- How many members of a role were given up and not replaced. Written by: instances.
+CREATE TABLE missing_members (
+    instance_id   TEXT NOT NULL,
+    component_key TEXT NOT NULL,
+    missing       BIGINT NOT NULL,
+    PRIMARY KEY (instance_id, component_key)
 );
 
 -- Since when heartbeats could be recorded without a break. One row. Written by: nodes.
@@ -560,6 +577,32 @@ CREATE TABLE policy_overlays (
     PRIMARY KEY (scope)
 );
 
+-- The login name and number of a person in an organisation; never deleted. Written by: identity.
+CREATE TABLE posix_identities (
+    org_id     TEXT NOT NULL,
+    user_id    TEXT NOT NULL,
+    login      TEXT NOT NULL,
+    uid        BIGINT NOT NULL,
+    created_at BIGINT NOT NULL,  -- microseconds since 1970
+    PRIMARY KEY (org_id, user_id)
+);
+CREATE UNIQUE INDEX posix_identities_login ON posix_identities (org_id, login);
+CREATE UNIQUE INDEX posix_identities_uid ON posix_identities (org_id, uid);
+
+-- The next number of an organisation. Written by: identity.
+CREATE TABLE posix_numbers (
+    org_id   TEXT NOT NULL,
+    next_uid BIGINT NOT NULL,
+    PRIMARY KEY (org_id)
+);
+
+-- Everyone who has or had access to a project's machines, as last announced. Written by: allocations.
+CREATE TABLE project_people (
+    project_id TEXT NOT NULL,
+    document   TEXT NOT NULL,  -- the resource as JSON; the other columns are copies of its fields
+    PRIMARY KEY (project_id)
+);
+
 -- A project of an organisation. Written by: identity.
 CREATE TABLE projects (
     project_id TEXT NOT NULL,
@@ -570,6 +613,13 @@ CREATE TABLE projects (
     UNIQUE (org_id, name)
 );
 CREATE INDEX projects_by_name ON projects (name);
+
+-- A login name that no person gets, because an app needs the Unix user. Written by: identity.
+CREATE TABLE reserved_logins (
+    login    TEXT NOT NULL,
+    app_slug TEXT NOT NULL,
+    PRIMARY KEY (login)
+);
 
 -- A restore of this platform from a backup, and the event cursors that it made invalid. Written by: record.
 CREATE TABLE restores (
@@ -659,6 +709,27 @@ CREATE TABLE ssh_keys (
     PRIMARY KEY (ssh_key_id)
 );
 CREATE UNIQUE INDEX ssh_keys_of_person ON ssh_keys (user_id, fingerprint);
+
+-- An operation that a controller requested for a member by itself. Deleted when it is old. Written by: operations.
+CREATE TABLE steward_requests (
+    operation_id TEXT NOT NULL,
+    member_id    TEXT NOT NULL,
+    kind         TEXT NOT NULL,
+    requested_at BIGINT NOT NULL,  -- microseconds since 1970
+    PRIMARY KEY (operation_id, member_id)
+);
+CREATE INDEX steward_requests_by_age ON steward_requests (requested_at);
+CREATE INDEX steward_requests_by_member ON steward_requests (member_id, kind, requested_at);
+
+-- Which controller looks after an instance between operations, until when, and when it last looked. Written by: instances.
+CREATE TABLE stewardships (
+    instance_id   TEXT NOT NULL,
+    expires_at    BIGINT NOT NULL,  -- microseconds since 1970
+    is_unobserved INTEGER NOT NULL,
+    document      TEXT NOT NULL,  -- the resource as JSON; the other columns are copies of its fields
+    PRIMARY KEY (instance_id)
+);
+CREATE INDEX stewardships_by_end ON stewardships (expires_at) WHERE is_unobserved = 0;
 
 -- When `/readyz` last wrote to the store. One row. Written by: kit.
 CREATE TABLE store_probe (

@@ -62,7 +62,11 @@ async def with_allocation_ids(
 
 def _operation(call: Call, instance: Instance, manifest: Manifest, draft: OperationDraft) -> Operation:
     targets = [
-        Target(member_id=member.member_id, allocation_id=draft.replacements.get(member.member_id, ""))
+        Target(
+            member_id=member.member_id,
+            allocation_id=draft.replacements.get(member.member_id, ""),
+            status_before=member.status,
+        )
         for member in draft.members
     ]
     return Operation(

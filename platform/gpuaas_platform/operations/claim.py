@@ -24,7 +24,7 @@ async def claim(call: Call[ProjectPath], body: runtime.ClaimOperation) -> runtim
     """Claim the next operation of the app. If there is none, wait for one for the time that the caller requested."""
     reader = call.site.database.reader
     await catalog.check_app(reader, body.app_slug)
-    await _check_bound(call, body.app_slug)
+    await check_bound(call, body.app_slug)
     controller = await controllers.sight(reader, call, body.app_slug, body.holder, body.controller_version)
     if controller is not None:  # no write if the stored row is recent: polling causes no transactions
         await call.site.database.write(lambda tx: controllers.put(tx, controller))
@@ -77,11 +77,11 @@ async def _try_claim(call: Call[ProjectPath], body: runtime.ClaimOperation) -> r
 async def _admitted_again(call: Call[ProjectPath], body: runtime.ClaimOperation) -> Call[ProjectPath]:
     """Return the call with the account as it is now: it may be revoked, or bound to other apps, while a claim waits."""
     call = replace(call, origin=replace(call.origin, caller=await call.admit_again()))
-    await _check_bound(call, body.app_slug)
+    await check_bound(call, body.app_slug)
     return call
 
 
-async def _check_bound(call: Call, app_slug: str) -> None:
+async def check_bound(call: Call, app_slug: str) -> None:
     """Refuse an account that does not operate the app, and audit the refusal: it may be an attempt at its machines."""
     try:
         request_rules.check_app(app_slug, call.caller)
@@ -132,6 +132,7 @@ async def _take(tx: db.Tx, call: Call, waiting: OperationHead, body: runtime.Cla
         attempts=waiting.attempts + 1,
         started_at=waiting.started_at or call.now,
         lease=lease,
+        can_undo=request_rules.can_undo(body.undoes, waiting.kind, waiting.component_key),
     )
     saved = await state.save(tx, waiting, taken)
     payload = structs.pick(event_types.OperationClaimed, saved, holder=body.holder)

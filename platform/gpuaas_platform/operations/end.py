@@ -4,6 +4,7 @@ from gpuaas_contract import errors, event_types, lifecycles, runtime
 from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS, Operation
 from gpuaas_contract.paths import OperationPath
 from gpuaas_contract.protocol import end as end_rules
+from gpuaas_contract.protocol import report as report_rules
 from gpuaas_contract.protocol import request as request_rules
 from gpuaas_contract.protocol import status as status_rules
 from msgspec.structs import replace
@@ -43,7 +44,8 @@ async def fail(tx: db.Tx, call: Call[OperationPath], body: runtime.FailOperation
     request_rules.check_holder(operation, body.epoch, call.caller)
     await log.add(tx, call, operation, body.log)
     message, fix = limits.clipped(body.message), limits.clipped(body.fix)
-    error = end_rules.failure(body.code, message, body.failure_class, fix)
+    failure_class = end_rules.failure_class_of(operation, body.failure_class)
+    error = end_rules.failure(body.code, message, failure_class, fix)
     return await end(tx, call.origin, operation, operation, end_rules.Ending("failed", operation.targets, error))
 
 
@@ -87,11 +89,10 @@ async def _leave_members(tx: db.Tx, origin: Origin, ended: Operation) -> None:
     }
     moves = [members.Move(present[member_id], *move) for member_id, move in left.items() if move]
     moved = await members.move(tx, origin, ended, moves)
-    if ended.kind in request_rules.JOINING:
-        failed = [member for member in moved if member.status == "failed"]
-        begun = [member for member in failed if present[member.member_id].status in _JOINING]
-        instance = await instances.get(tx, ended.instance_id)
-        await breakers.count_failures(tx, origin, ended, instance, begun)
+    failed = [member for member in moved if report_rules.counts_as_failed_join(ended, member.status)]
+    begun = [member for member in failed if present[member.member_id].status in _JOINING]
+    instance = await instances.get(tx, ended.instance_id)
+    await breakers.count_failures(tx, origin, ended, instance, begun)
     # `replace` binds two machines per member; release the one on which the member does not run.
     machines = [(target.allocation_id, target.previous_allocation_id) for target in ended.targets]
     await members.release(tx, ended, [allocation_id for pair in machines for allocation_id in pair if allocation_id])
@@ -102,9 +103,13 @@ async def _leave_instance(tx: db.Tx, origin: Origin, ended: Operation) -> None:
     if ended.kind not in INSTANCE_KINDS:
         await state.derive_instance(tx, origin, instance, ended)
         return
-    left = replace(instance, baseline=status_rules.baseline_after(instance.baseline, ended.kind, ended.status))
+    refused = end_rules.is_refusal(ended.error)
+    baseline = status_rules.baseline_after(instance.baseline, ended.kind, ended.status, refused=refused)
+    left = replace(instance, baseline=baseline)
     if ended.status == "succeeded" and ended.to_version:
         manifest = await catalog.manifest_of(tx, instance.app_slug, ended.to_version)
         left = status_rules.moved_to(left, ended, manifest)
-    condition = status_rules.last_operation(ended, instance.revision, origin.now)
-    await state.derive_instance(tx, origin, instance, ended, [condition], changed=left)
+    if left.baseline == "deleted":
+        await instances.forget_missing(tx, instance.instance_id)
+    conditions = status_rules.conditions_after(ended, instance.revision, origin.now)
+    await state.derive_instance(tx, origin, instance, ended, conditions, changed=left)

@@ -12,6 +12,7 @@ from gpuaas_contract.operations import (
     EXITS,
     GOALS,
     INSTANCE_KINDS,
+    JOINING,
     Exit,
     ExitName,
     ExitTaken,
@@ -177,7 +178,7 @@ async def _check_still_safe(
     live, active = await instances.live_members(tx, instance.instance_id), await read.active(tx, instance.instance_id)
     if not operation.force:
         request_rules.check_budget(role, operation.kind, live, active, member_ids)
-        if operation.kind in request_rules.JOINING:
+        if operation.kind in JOINING:
             request_rules.check_breaker(role, await breakers.state(tx, instance.instance_id, role, call.now))
     if operation.kind == "remove":
         request_rules.check_least(role, instance, live, active, member_ids)

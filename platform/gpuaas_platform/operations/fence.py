@@ -8,6 +8,7 @@ from gpuaas_contract.protocol import request as request_rules
 from gpuaas_platform.call import Call
 from gpuaas_platform.catalog import service as catalog
 from gpuaas_platform.instances import service as instances
+from gpuaas_platform.instances import stewardships
 from gpuaas_platform.kit import db, structs
 from gpuaas_platform.operations import read, store
 from gpuaas_platform.operations.rules import NEEDS_ENTITLEMENT, ClaimedOperation
@@ -17,8 +18,10 @@ _EPOCHS_RAISED_BY = 1_000_000
 
 
 async def raise_epochs(tx: db.Tx) -> int:
-    """After a restore, refuse every controller that claimed an operation before or after the backup was made: their
-    epochs are lower from now on. Return the number of open operations, which have to be claimed again."""
+    """After a restore, refuse every controller that claimed an operation or took a stewardship before or after the
+    backup was made: their epochs are lower from now on. Return the number of open operations, which have to be claimed
+    again."""
+    await stewardships.raise_epochs(tx, _EPOCHS_RAISED_BY)
     return await store.raise_epochs(tx, _EPOCHS_RAISED_BY)
 
 

@@ -7,6 +7,7 @@ from gpuaas_contract import lifecycles
 from gpuaas_contract.instances import Member
 from gpuaas_contract.lifecycles import MemberStatus
 from gpuaas_contract.operations import INSTANCE_KINDS, Operation, OperationHead
+from gpuaas_contract.protocol import status as status_rules
 from gpuaas_contract.runtime import ObservedMember, ReportMember
 from msgspec.structs import replace
 
@@ -33,9 +34,17 @@ async def move(tx: db.Tx, origin: Origin, operation: OperationHead, moves: Seque
         )
         for member, status, reason in moves
     ]
+    for member in moved:
+        await note_missing(tx, operation, member)
     left = [member.allocation_id for member in moved if member.status in lifecycles.GONE_MEMBER]
     await release(tx, operation, left)
     return moved
+
+
+async def note_missing(tx: db.Tx, operation: OperationHead, member: Member) -> None:
+    """Count a member that was given up as missing in its role: it is still wanted."""
+    if status_rules.leaves_gap(operation, member.status):
+        await instances.add_missing(tx, member.instance_id, member.component_key)
 
 
 async def release(tx: db.Tx, operation: OperationHead, allocation_ids: Sequence[str]) -> None:

@@ -4,7 +4,6 @@ from gpuaas_contract import errors
 from gpuaas_contract.instances import Instance, Member
 from gpuaas_contract.paths import InstancePath
 from gpuaas_contract.protocol import observation as observation_rules
-from gpuaas_contract.protocol import request as request_rules
 from gpuaas_contract.protocol import status as status_rules
 from gpuaas_contract.runtime import ObservedMember, RefusedObservation, ReportRuntime, RuntimeReported
 
@@ -12,7 +11,7 @@ from gpuaas_platform.call import Call
 from gpuaas_platform.instances import members as instance_members
 from gpuaas_platform.instances import service as instances
 from gpuaas_platform.kit import db
-from gpuaas_platform.operations import controllers, members, state, store
+from gpuaas_platform.operations import controllers, members, state, stewards, store
 
 _CONDITIONS_MAX = 64
 """Limit of condition types per instance; each reported type is stored until the instance is deleted."""
@@ -21,7 +20,7 @@ _CONDITIONS_MAX = 64
 async def report(tx: db.Tx, call: Call[InstancePath], body: ReportRuntime) -> RuntimeReported:
     """Record observations. Refuse those of a member that an operation works on, and those of an older state."""
     instance = await instances.named(tx, call)
-    request_rules.check_operator(instance, call.caller)
+    await stewards.check_reporter(tx, call, instance, body.epoch)
     if body.observed_revision > instance.revision:
         raise errors.ValidationFailed(
             f"The report is about another revision: the instance is at revision {instance.revision}.",
@@ -30,11 +29,12 @@ async def report(tx: db.Tx, call: Call[InstancePath], body: ReportRuntime) -> Ru
     busy = await store.busy_members(tx, instance.instance_id, {observed.member_id for observed in body.members})
     results = [await _observe(tx, call, instance, observed, busy) for observed in body.members]
     conditions = observation_rules.conditions(body, call.now)
-    types = {condition.type for condition in (*instance.conditions, *conditions)} - {status_rules.LAST_OPERATION}
+    types = {condition.type for condition in (*instance.conditions, *conditions)} - status_rules.PLATFORM_CONDITIONS
     if len(types) > _CONDITIONS_MAX:
         raise errors.ValidationFailed(
             f"An instance has at most {_CONDITIONS_MAX} conditions.", details={"field": "conditions"}
         )
+    conditions += await stewards.note_look(tx, call, instance)
     derived = await state.derive_instance(tx, call.origin, instance, None, conditions)
     await controllers.note(tx, call, instance.app_slug, body.holder)
     return RuntimeReported(

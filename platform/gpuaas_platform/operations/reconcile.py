@@ -1,4 +1,5 @@
-"""The watchdog: an operation that passes its deadline fails with class `expired`."""
+"""The watchdog: an operation that passes its deadline fails with class `expired`, and an instance that no controller
+looks after gets a condition."""
 
 import datetime
 import functools
@@ -8,7 +9,7 @@ from gpuaas_contract.lifecycles import ENDED_OPERATION
 
 from gpuaas_platform import call
 from gpuaas_platform.kit import clock, db
-from gpuaas_platform.operations import end, read, store
+from gpuaas_platform.operations import end, read, stewards, store
 
 log = structlog.get_logger()
 
@@ -18,6 +19,7 @@ TOPIC = "operations"
 async def sweep(site: call.Site) -> None:
     """End each overdue operation in a transaction of its own: one that cannot be ended does not block the others."""
     now = site.clock()
+    await stewards.mark_unobserved(site, now)
     for operation_id in await store.overdue(site.database.reader, clock.micros(now)):
         expire = functools.partial(_expire, operation_id=operation_id, now=now)
         try:

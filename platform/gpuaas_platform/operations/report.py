@@ -43,16 +43,20 @@ async def report_member(tx: db.Tx, call: Call[OperationMemberPath], body: runtim
     """Record a member's status, and update the outcome of the operation's target."""
     operation = await fence.check(tx, call, call.path.operation_id, body.epoch)
     member, target = await _reported(tx, call, operation, body)
+    refusal = limits.clipped(body.status_reason) if body.refused else None
+    if refusal is not None:
+        restored = report_rules.status_after_refusal(target, member)
+        body = replace(body, status=restored, status_reason="")
     if operation.kind == "replace" and (member.status, body.status) == ("removing", "provisioning"):
         target = replace(target, previous_allocation_id=target.previous_allocation_id or member.allocation_id)
         member = await instance_members.moved(tx, member, target.allocation_id)
     saved = await instance_members.save(tx, call.origin, operation.app_slug, member, members.reported(member, body))
     instance = await instances.get(tx, operation.instance_id)
-    outcome, error = report_rules.outcome(operation, target, saved)
+    outcome, error = report_rules.outcome(operation, target, saved, refusal)
     evidence = limits.clipped_evidence(body.evidence) if body.evidence else target.evidence
     changed = replace(target, outcome=outcome, error=error, evidence=evidence)
     await store.save_target(tx, operation.operation_id, changed)
-    if outcome == "failed" and target.outcome != "failed" and operation.kind in request_rules.JOINING:
+    if target.outcome != "failed" and report_rules.counts_as_failed_join(operation, saved.status):
         await breakers.count_failures(tx, call.origin, operation, instance, [saved])
     if outcome == "failed" and operation.stop_after_failures:
         await _skip_rest(tx, call, operation)
@@ -60,6 +64,7 @@ async def report_member(tx: db.Tx, call: Call[OperationMemberPath], body: runtim
     if saved.status in lifecycles.GONE_MEMBER:
         await members.release(tx, operation, [saved.allocation_id])
     if saved.status != member.status:
+        await members.note_missing(tx, operation, saved)
         await state.derive_instance(tx, call.origin, instance, operation)
     return claim.receipt(operation)
 
@@ -80,10 +85,11 @@ async def _reported(
         raise errors.NotFound
     target = await store.target(tx, operation.operation_id, member.member_id)
     about_member = store.whole(operation, [target] if target else [], ())
-    report_rules.check_member_report(about_member, member, body.status, body.evidence, call.now)
-    if report_rules.meets_holds(operation, member, body.status):
+    status = member.status if body.refused else body.status
+    report_rules.check_member_report(about_member, member, status, body.evidence, call.now)
+    if report_rules.meets_holds(operation, member, status):
         standing = await holds.standing(tx, member.instance_id, call.now)
-        request_rules.check_holds(operation.kind, [member.member_id], standing)
+        request_rules.check_holds(report_rules.hold_kind(operation), [member.member_id], standing)
     return member, about_member.targets[0]
 
 

@@ -1,11 +1,23 @@
 """HTTP routes of operations: requests, reads, exits and correlations for users and automation; the runtime API for app
 controllers."""
 
-from gpuaas_contract import actions, correlations, instances, operations, runtime
+from gpuaas_contract import actions, correlations, instances, operations, runtime, stewardships
 
 from gpuaas_platform.call import Routes
 from gpuaas_platform.operations import actions as invocations
-from gpuaas_platform.operations import claim, controllers, end, exits, log, observe, previews, read, report, service
+from gpuaas_platform.operations import (
+    claim,
+    controllers,
+    end,
+    exits,
+    log,
+    observe,
+    previews,
+    read,
+    report,
+    service,
+    stewards,
+)
 from gpuaas_platform.operations import correlations as bundles
 
 routes = Routes()
@@ -41,3 +53,7 @@ routes.write(runtime.COMPLETE, end.complete)
 routes.write(runtime.FAIL, end.fail)
 routes.write(runtime.RUNTIME_REPORT, observe.report)
 routes.read(runtime.CONTROLLER_LIST, controllers.page)
+
+routes.write(stewardships.RENEW, stewards.renew, authorise=stewards.admit)
+routes.write(stewardships.ACCESS_PUBLISH, stewards.publish_access)
+routes.write(stewardships.OPERATION_REQUEST, stewards.request)

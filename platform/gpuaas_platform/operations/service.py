@@ -19,7 +19,7 @@ from gpuaas_contract.instances import (
     SetOperator,
     UpgradeInstance,
 )
-from gpuaas_contract.operations import Operation, OperationKind
+from gpuaas_contract.operations import JOINING, Operation, OperationKind
 from gpuaas_contract.paths import InstancePath
 from gpuaas_contract.protocol import request as request_rules
 from msgspec.structs import replace
@@ -32,7 +32,7 @@ from gpuaas_platform.catalog import rules as catalog_rules
 from gpuaas_platform.catalog import service as catalog
 from gpuaas_platform.identity import authority
 from gpuaas_platform.identity.accounts import service as service_accounts
-from gpuaas_platform.instances import breakers, events, holds, names
+from gpuaas_platform.instances import breakers, events, holds, names, stewardships
 from gpuaas_platform.instances import members as instance_members
 from gpuaas_platform.instances import service as instances
 from gpuaas_platform.kit import db, ids
@@ -173,6 +173,7 @@ async def set_operator(tx: db.Tx, call: Call[InstancePath], body: SetOperator) -
     for operation in await store.active(tx, instance.instance_id):
         handed_over = replace(operation, operator_service_account_id=account_id, lease=None)
         await state.save(tx, operation, handed_over)
+    await stewardships.withdraw(tx, instance.instance_id, call.now)
     tx.wake(state.claims_topic(instance.project_id, instance.app_slug))
     return await instances.set_operator(tx, call, instance, account_id, body.reason)
 
@@ -211,7 +212,7 @@ async def _check_member_operation(
         request_rules.check_holds(body.kind, body.member_ids, standing)
         request_rules.check_budget(role, body.kind, members, active, body.member_ids)
     request_rules.check_machines(role, members, active, body.allocation_ids)
-    if body.kind in request_rules.JOINING:
+    if body.kind in JOINING:
         request_rules.check_breaker(role, await breakers.state(tx, instance.instance_id, role, call.now))
 
 
@@ -226,6 +227,7 @@ async def _targets(
     layers = await policy.of_project(tx, call.in_project())
     policy_rules.check_limit(layers, "members_per_instance_max", present=len(members), asked=more)
     await _check_entitled_counts(tx, instance.project_id, instance.app_slug, 0, more)
+    await instances.fill_missing(tx, instance.instance_id, role.component_key, more)
     return [
         await instance_members.new(tx, call, instance, role.component_key, allocation_id)
         for allocation_id in body.allocation_ids

@@ -3,6 +3,7 @@
 Status, revision and lease are stored only in columns. The document has the data of the request, the first claim and
 the end, so its size does not depend on the number of members or steps."""
 
+import datetime
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TypeVar
 
@@ -255,6 +256,29 @@ async def overdue(reader: db.Reader, now: int) -> list[str]:
     """Return the ids of open operations past their deadline, 100 at most."""
     sql = f"SELECT operation_id FROM operations WHERE {_OPEN} AND deadline_at <= $1 ORDER BY deadline_at LIMIT 100"  # noqa: S608
     return [row[0] for row in await reader.all(sql, now)]
+
+
+async def note_request(tx: db.Tx, operation_id: str, member_id: str, kind: str, requested_at: int) -> None:
+    """Store that a controller requested the operation for the member by itself."""
+    sql = "INSERT INTO steward_requests (operation_id, member_id, kind, requested_at) VALUES ($1, $2, $3, $4)"
+    await tx.run(sql, operation_id, member_id, kind, requested_at)
+
+
+async def requested_at(reader: db.Reader, member_id: str, kind: str, since: int) -> list[datetime.datetime]:
+    """Return when controllers requested this kind of operation for the member by themselves."""
+    sql = "SELECT requested_at FROM steward_requests WHERE member_id = $1 AND kind = $2 AND requested_at > $3"
+    return [clock.moment(row[0]) for row in await reader.all(sql, member_id, kind, since)]
+
+
+async def has_old_requests(reader: db.Reader, requested_before: int) -> bool:
+    sql = "SELECT 1 FROM steward_requests WHERE requested_at < $1 LIMIT 1"
+    return await reader.one(sql, requested_before) is not None
+
+
+async def forget_old_requests(tx: db.Tx, requested_before: int, limit: int) -> None:
+    sql = """DELETE FROM steward_requests WHERE (operation_id, member_id) IN (
+             SELECT operation_id, member_id FROM steward_requests WHERE requested_at < $1 LIMIT $2)"""
+    await tx.run(sql, requested_before, limit)
 
 
 def whole(head: OperationHead, targets: Sequence[Target], steps: Sequence[Step]) -> Operation:

@@ -2,7 +2,6 @@
 
 from gpuaas_contract.instances import Instance
 from gpuaas_contract.paths import InstancePath, ProjectPath
-from gpuaas_contract.protocol import request as request_rules
 from gpuaas_contract.usage import (
     ReportedUsage,
     ReportUsage,
@@ -17,6 +16,7 @@ from gpuaas_contract.wire import Page
 from gpuaas_platform.call import Call
 from gpuaas_platform.instances import service as instances
 from gpuaas_platform.kit import db, ids, paging, structs, tables
+from gpuaas_platform.operations import stewards
 from gpuaas_platform.usage import rules, store
 
 _GROUP_PARTS = 4
@@ -25,7 +25,7 @@ _GROUP_PARTS = 4
 async def report(tx: db.Tx, call: Call[InstancePath], body: ReportUsage) -> UsageReceipt:
     """Store a report and update totals. Write transactions run one at a time, so no other report changes the totals."""
     instance = await instances.named(tx, call)
-    request_rules.check_operator(instance, call.caller)
+    await stewards.check_reporter(tx, call, instance, body.epoch)
     named = {record.member_id for record in body.records if record.member_id}
     rules.check(body.records, await instances.members_among(tx, instance, named), call.now)
     record_ids = {record.record_id for record in body.records}

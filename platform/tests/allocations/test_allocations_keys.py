@@ -37,8 +37,8 @@ async def allocated(world: World) -> tuple[Node, str]:
     return n1, made.allocation_id
 
 
-async def member(world: World, name: str) -> Person:
-    return await world.person(name, "project_member", world.project_id)
+async def admin(world: World, name: str) -> Person:
+    return await world.person(name, "project_admin", world.project_id)
 
 
 async def choose(world: World, allocation_id: str, *people: Person) -> ssh_keys.AllocationKeys:
@@ -65,7 +65,7 @@ async def later(world: World, seconds: float = 11) -> None:
 
 
 async def test_a_person_registers_lists_and_deletes_keys_of_their_own(world: World) -> None:
-    ada, bea = await member(world, "ada"), await member(world, "bea")
+    ada, bea = await admin(world, "ada"), await admin(world, "bea")
     key = await register(world, ada, f"{new_key()} ada@laptop")
     assert (key.user_id, key.algorithm, key.comment) == (ada.user_id, "ssh-ed25519", "ada@laptop")
     assert (await world.call(ssh_keys.SSH_KEY_LIST, token=ada.token)).items == [key]
@@ -77,7 +77,7 @@ async def test_a_person_registers_lists_and_deletes_keys_of_their_own(world: Wor
 
 
 async def test_the_same_key_twice_one_key_too_many_and_a_service_accounts_key_are_refused(world: World) -> None:
-    ada = await member(world, "ada")
+    ada = await admin(world, "ada")
     key = await register(world, ada)
     with pytest.raises(errors.Conflict, match="already") as refused:
         await register(world, ada, f"{key.public_key} another comment")
@@ -133,7 +133,7 @@ def test_the_fingerprint_is_the_one_openssh_shows() -> None:
 
 
 async def test_the_machine_gets_the_complete_set_of_the_chosen_peoples_keys(world: World) -> None:
-    ada, bea = await member(world, "ada"), await member(world, "bea")
+    ada, bea = await admin(world, "ada"), await admin(world, "bea")
     n1, allocation_id = await allocated(world)
     keys = [await register(world, person) for person in (ada, ada, bea)]
     pending = await choose(world, allocation_id, ada, bea)
@@ -151,7 +151,7 @@ async def test_the_machine_gets_the_complete_set_of_the_chosen_peoples_keys(worl
 
 
 async def test_the_keys_of_a_person_who_is_no_longer_chosen_are_removed(world: World) -> None:
-    ada, bea = await member(world, "ada"), await member(world, "bea")
+    ada, bea = await admin(world, "ada"), await admin(world, "bea")
     n1, allocation_id = await allocated(world)
     await register(world, ada)
     kept = await register(world, bea)
@@ -165,7 +165,7 @@ async def test_the_keys_of_a_person_who_is_no_longer_chosen_are_removed(world: W
 
 
 async def test_a_new_key_is_installed_at_once_and_a_deleted_one_is_removed(world: World) -> None:
-    ada = await member(world, "ada")
+    ada = await admin(world, "ada")
     n1, allocation_id = await allocated(world)
     assert (await choose(world, allocation_id, ada)).people[0].why_not == "they have registered no key"
     assert await world.next_task(n1) is None
@@ -194,22 +194,23 @@ async def test_the_keys_of_a_person_who_leaves_the_project_are_removed_with_the_
     assert (gone.fingerprints, gone.why_not) == ([], "none of their roles in the project lets them log in to machines")
 
 
-async def test_people_whose_role_has_no_access_or_who_are_disabled_get_no_key_installed(world: World) -> None:
-    viewer, ada = await world.person("vic", "viewer", world.project_id), await member(world, "ada")
+async def test_people_who_may_not_be_root_or_who_are_disabled_get_no_key_installed(world: World) -> None:
+    member, ada = await world.person("vic", "project_member", world.project_id), await admin(world, "ada")
     n1, allocation_id = await allocated(world)
-    for person in (viewer, ada):
+    for person in (member, ada):
         await register(world, person)
-    await choose(world, allocation_id, viewer, ada)
+    await choose(world, allocation_id, member, ada)
     assert len(await install_next_set(world, n1)) == 1
     await world.call(users.USER_DISABLE, user_id=ada.user_id)
     await later(world)
     assert await install_next_set(world, n1) == []
     people = {person.name: person.why_not for person in (await shown(world, allocation_id)).people}
     assert people["ada"] == "they are disabled"
+    assert "access.machine.root" in people["vic"]
 
 
 async def test_a_failed_installation_of_keys_is_tried_again_until_it_succeeds(world: World) -> None:
-    ada = await member(world, "ada")
+    ada = await admin(world, "ada")
     n1, allocation_id = await allocated(world)
     await register(world, ada)
     await choose(world, allocation_id, ada)
@@ -225,7 +226,7 @@ async def test_a_failed_installation_of_keys_is_tried_again_until_it_succeeds(wo
 
 
 async def test_a_set_that_changes_while_the_machine_is_silent_ends_as_the_last_one(world: World) -> None:
-    ada = await member(world, "ada")
+    ada = await admin(world, "ada")
     n1, allocation_id = await allocated(world)
     first = await register(world, ada)
     await choose(world, allocation_id, ada)
@@ -240,7 +241,7 @@ async def test_a_set_that_changes_while_the_machine_is_silent_ends_as_the_last_o
 
 
 async def test_a_released_allocation_takes_no_people_and_is_forgotten(world: World) -> None:
-    ada = await member(world, "ada")
+    ada = await admin(world, "ada")
     n1, allocation_id = await allocated(world)
     await register(world, ada)
     await choose(world, allocation_id, ada)
@@ -254,7 +255,7 @@ async def test_a_released_allocation_takes_no_people_and_is_forgotten(world: Wor
 
 
 async def test_admins_choose_people_and_the_choice_is_on_the_record(world: World) -> None:
-    ada = await member(world, "ada")
+    ada = await admin(world, "ada")
     _, allocation_id = await allocated(world)
     body = {"user_ids": [ada.user_id]}
     denied = await world.send(ssh_keys.ALLOCATION_KEYS_SET, body, token=ada.token, allocation_id=allocation_id)
@@ -267,7 +268,7 @@ async def test_admins_choose_people_and_the_choice_is_on_the_record(world: World
 
 
 async def test_a_dry_run_sends_nothing_to_the_machine(world: World) -> None:
-    ada = await member(world, "ada")
+    ada = await admin(world, "ada")
     n1, allocation_id = await allocated(world)
     await register(world, ada)
     body, query = {"user_ids": [ada.user_id]}, {"dry_run": "true"}

@@ -31,6 +31,7 @@ CHANGED_BY_FENCES = {
     "events",
     "node_revocations",
     "operations",
+    "posix_numbers",
     "restores",
     "ssh_authority",
     "tokens",

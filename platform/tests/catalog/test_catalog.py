@@ -145,6 +145,13 @@ async def test_the_newest_published_version_is_deployed_unless_one_is_named(worl
     assert await _deployable(world) == "1.10"
     assert await _deployable(world, "1.11-rc1") == "1.11-rc1"
     for version in ("2.0", "3.0"):
+        with pytest.raises(errors.NotFound, match=f"There is no toy {version}"):
+            await _deployable(world, version)
+
+
+async def test_without_an_entitlement_an_unknown_version_looks_like_a_known_one(world: World) -> None:
+    await _published(world, "1.0")
+    for version in ("1.0", "3.0"):
         with pytest.raises(errors.NotEntitled):
             await _deployable(world, version)
 

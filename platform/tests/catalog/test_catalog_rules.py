@@ -321,3 +321,13 @@ def test_an_action_is_found_by_name_and_its_inputs_are_checked() -> None:
         rules.check_action_inputs(action, {"script": 7})
     with pytest.raises(errors.NotFound, match="did you mean `submit`"):
         rules.action_of(manifest(), "sumbit")
+
+
+def test_machines_in_a_field_that_the_topology_does_not_use_are_refused() -> None:
+    both = {"alone": {"head": "head_allocation", "hand": "head_allocation"}, **MANIFEST["topologies"]}
+    form = {"type": "object"}
+    rules.check_inputs(manifest(topologies=both, deploy_form=form), "alone", {"hand_allocations": []})
+    with pytest.raises(errors.ValidationFailed) as refused:
+        rules.check_inputs(manifest(topologies=both, deploy_form=form), "alone", {"hand_allocations": ["b"]})
+    assert refused.value.message == "The topology alone does not use hand_allocations."
+    assert refused.value.fix == "Leave hand_allocations out, or choose the topology pair."

@@ -13,9 +13,10 @@ from gpuaas_platform.access.machines import authority, revoke
 from gpuaas_platform.access.machines import reconcile as grants_reconcile
 from gpuaas_platform.access.machines import store as grants_store
 from gpuaas_platform.access.secrets import reconcile as secrets_reconcile
+from gpuaas_platform.allocations import installation
 from gpuaas_platform.allocations import reconcile as allocations_reconcile
-from gpuaas_platform.allocations.keys import rules as key_rules
 from gpuaas_platform.allocations.keys import store as key_store
+from gpuaas_platform.allocations.people import reconcile as people_reconcile
 from gpuaas_platform.artifacts import reconcile as artifacts_reconcile
 from gpuaas_platform.call import Site, system_origin
 from gpuaas_platform.identity import store as identity_store
@@ -32,6 +33,7 @@ SWEEPS: dict[str, Sweep] = {
     "grants": grants_reconcile.sweep,
     "nodes": nodes_reconcile.sweep,
     "operations": operations_reconcile.sweep,
+    "people": people_reconcile.sweep,
     "retention": server.forget_old_rows,
     "secrets": secrets_reconcile.sweep,
 }
@@ -128,7 +130,7 @@ async def test_the_sweep_of_allocations_takes_the_same_statements_for_any_number
 
 async def keys_on_machines(world: World, count: int, prefix: str = "n") -> None:
     """So many allocations whose machines have the keys of one person."""
-    ada = await world.person(f"{prefix}ada", "project_member", world.project_id)
+    ada = await world.person(f"{prefix}ada", "project_admin", world.project_id)
     key = ssh_keys.AddSshKey(public_key=ssh_public_key(Ed25519PrivateKey.generate()))
     await world.call(ssh_keys.SSH_KEY_CREATE, key, token=ada.token)
     original = await world.allocation(f"{prefix}0")
@@ -143,12 +145,35 @@ async def keys_on_machines(world: World, count: int, prefix: str = "n") -> None:
     async def use_case(tx: db.Tx) -> None:
         for allocation in copies:
             await key_store.set_people(tx, allocation.allocation_id, [ada.user_id])
-            same = key_rules.KeySet(
+            same = installation.InstalledSet(
                 allocation_id=allocation.allocation_id, digest=present.digest, installed=present.installed
             )
             await key_store.save(tx, same, 0)
 
     await world.site.database.write(use_case)
+
+
+async def test_the_sweep_of_people_takes_the_same_statements_for_any_number_of_people_and_machines(
+    world: World,
+) -> None:
+    await people_on_machines(world, FEW)
+    few = await statements_of(world, people_reconcile.sweep)
+    await people_on_machines(world, MANY, prefix="m")
+    assert await statements_of(world, people_reconcile.sweep) == few
+
+
+async def people_on_machines(world: World, count: int, prefix: str = "n") -> None:
+    """So many people of a project, and as many machines that have their accounts."""
+    original = await world.allocation(f"{prefix}0")
+    await allocate(world, original, await copy_node(world, f"{prefix}0", count))
+
+    async def use_case(tx: db.Tx) -> None:
+        for number in range(count):
+            user_id = await identity_store.add_user(tx, f"{prefix}{number}", created_by="", now=world.clock())
+            await identity_store.bind(tx, user_id, "project_member", world.project_id)
+
+    await world.site.database.write(use_case)
+    await people_reconcile.sweep(world.site)
 
 
 async def test_the_sweep_of_grants_takes_the_same_statements_for_any_number_of_grants(world: World) -> None:
@@ -170,7 +195,7 @@ async def grants_of_people(world: World, count: int, prefix: str = "n") -> None:
     async def use_case(tx: db.Tx) -> None:
         for number, allocation in enumerate(copies):
             user_id = await identity_store.add_user(tx, f"{prefix}{number}", created_by="", now=world.clock())
-            await identity_store.bind(tx, user_id, "project_member", world.project_id)
+            await identity_store.bind(tx, user_id, "project_admin", world.project_id)
             copy = {
                 "grant_id": f"{grant.grant_id}x{number}",
                 "serial": str(int(grant.serial) + number + 1),

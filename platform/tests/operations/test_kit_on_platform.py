@@ -20,10 +20,10 @@ from gpuaas_sdk.client import Client
 from gpuaas_sdk.controller import (
     App,
     Evidence,
+    HealthSettings,
     Member,
     Operation,
     Preview,
-    ReconcileSettings,
     Reconciliation,
     ReportedCondition,
     RunnerSettings,
@@ -40,7 +40,7 @@ TOY: dict[str, Any] = {
     ],
     "artifacts": {"image": {"digest": digest_of(CONTENT)}},
 }
-SETTINGS = RunnerSettings(lease_s=6, claim_wait_s=5, reconcile=ReconcileSettings(interval_s=0.2))
+SETTINGS = RunnerSettings(lease_s=6, claim_wait_s=5, health=HealthSettings(interval_s=0.2))
 
 
 def idle() -> Evidence:
@@ -104,10 +104,10 @@ def toy(folder: Path) -> App:
     async def look(op: Operation) -> Preview:
         return Preview(answered=True, source="toy", notes=[f"{len(op.targets)} members would stop"])
 
-    @app.reconcile
+    @app.health()
     async def reconcile(now: Reconciliation) -> None:
         ready = all(member.status == "ready" for member in now.members)
-        await now.report_runtime([ReportedCondition(type="AllReady", status="true" if ready else "false")])
+        await now.report([ReportedCondition(type="AllReady", status="true" if ready else "false")])
 
     return app
 

@@ -275,12 +275,13 @@ class Storm(stateful.RuleBasedStateMachine):
     @stateful.precondition(lambda self: self.held)
     @stateful.rule(which=PICK)
     def fail(self, which: int) -> None:
+        refused = which % 5 == 4
         held = _pick(self.held, which)
         operation, epoch = self.model.operations[held.operation_id], held.claim.epoch
         is_repeat = operation.status == "failed" and epoch == operation.epoch
         may = self.model.holds(held.operation_id, epoch)
-        if self._ask(held.fail(), may or is_repeat) is not None and may:
-            self.model.end(held.operation_id, "failed")
+        if self._ask(held.fail("refused" if refused else "repairable"), may or is_repeat) is not None and may:
+            self.model.end(held.operation_id, "failed", refused=refused)
         self._agree()
 
     @stateful.rule(which=PICK, name=st.sampled_from(sorted(operations.EXITS)))

@@ -1,5 +1,7 @@
 """Overlays over HTTP: who may change which, what they refuse where, and how every verdict is explained."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -399,3 +401,16 @@ async def _person(world: World, name: str, role: str, scope: str) -> str:
     else:
         await world.call(bindings.ORG_BINDING_CREATE, body, org_id=scope)
     return (await world.call(identity.LOGIN, identity.Login(name=name, password=PASSWORD))).access_token
+
+
+async def test_the_changes_in_the_documentation_work_as_they_are_written(world: World) -> None:
+    page = Path(__file__).parents[3] / "docs/explanation/policy.md"
+    examples = re.findall(r"curl -sX PUT \$API(\S+) (.*?) --json '\n?(.*?)'", page.read_text(), re.DOTALL)
+    assert len(examples) == 2
+    values = {"$TOKEN": world.token, "$ORG": await _org_id(world), "$PROJECT": world.project_id}
+    for path, options, body in examples:
+        for name, value in values.items():
+            path, options = path.replace(name, value), options.replace(name, value)
+        headers = dict(header.split(": ", 1) for _, header in re.findall(r"-H (['\"])(.*?)\1", options))
+        answer = await world.http.request("PUT", path, content=body.encode(), headers=headers)
+        assert answer.status_code == 200, answer.text

@@ -14,7 +14,7 @@ from gpuaas_sdk.client import Client
 from gpuaas_sdk.controller import command, handlers
 from gpuaas_sdk.controller.handlers import ActionHandler, Handler, Handlers, PreviewHandler
 from gpuaas_sdk.controller.operation.machines import Connect
-from gpuaas_sdk.controller.reconcile import Reconcile
+from gpuaas_sdk.controller.reconciliation import Health
 from gpuaas_sdk.controller.runner import DEFAULT_SETTINGS, Runner, RunnerSettings
 from gpuaas_sdk.traces import Spans
 
@@ -71,12 +71,19 @@ class App:
             raise ValueError(f"the manifest of {self.slug} has no action {name!r}")
         return self._register(self._handlers.actions, name, f"handler for action {name}")
 
-    def reconcile(self, handler: Reconcile) -> Reconcile:
-        """Register the handler that checks instances between operations: at an interval, and after every operation."""
-        if self._handlers.reconcile is not None:
-            raise ValueError(f"{self.slug} already has a reconcile handler")
-        self._handlers.reconcile = handler
-        return handler
+    def health(self, every_s: float = 10.0) -> Callable[[Health], Health]:
+        """Register the handler that looks at instances between operations: at this interval, and after every operation.
+
+        One controller process at a time looks at an instance. If the handler raises or takes too long, the instance
+        gets the condition `HealthCheckWorks` with the reason."""
+
+        def register(handler: Health) -> Health:
+            if self._handlers.health is not None:
+                raise ValueError(f"{self.slug} already has a health handler")
+            self._handlers.health, self._handlers.health_every_s = handler, every_s
+            return handler
+
+        return register
 
     def find_handler(self, kind: str, component_key: str) -> Handler | None:
         """Return the handler of an operation kind for a role."""

@@ -77,7 +77,7 @@ class Execution:
         except (LeaseLost, NoAnswer):
             raise
         except Permanent as error:
-            return rules.failure_of(error, self._lease.epoch)
+            return rules.failure_of(error, self._lease.epoch, backs_out=self._operation.backs_out)
         except Exception as error:
             log.exception("operation.handler_crashed")
             return rules.failure_of(error, self._lease.epoch)
@@ -93,13 +93,20 @@ class Execution:
         """Run the handler. After a cancel, and for an operation that is compensated, run the undo handler instead."""
         operation = self._operation
         if not operation.backs_out:
-            work = operation.until_deadline(lambda: self._handlers.perform(operation))
+            work = operation.until_deadline(self._forward)
             result = await _unless(self._lease.cancel_requested, work)
             if result is not None:
                 return result
             log.info("operation.undo_started", kind=operation.kind)
             await operation.turn_back()
-        return await operation.until_deadline(lambda: self._handlers.undo(operation))
+        result = await operation.until_deadline(lambda: self._handlers.undo(operation))
+        operation.raise_failures()
+        return result
+
+    async def _forward(self) -> Result:
+        result = await self._handlers.perform(self._operation)
+        self._operation.raise_failures()
+        return result
 
 
 async def cancel(*tasks: asyncio.Task[object]) -> None:

@@ -8,7 +8,7 @@ from gpuaas_contract.operations import ASKING_KINDS, Preview
 
 from gpuaas_sdk.controller import rules
 from gpuaas_sdk.controller.operation import Operation
-from gpuaas_sdk.controller.reconcile import Reconcile
+from gpuaas_sdk.controller.reconciliation import Health
 from gpuaas_sdk.failures import NeedsOperator
 
 Handler = Callable[[Operation], Awaitable[None]]
@@ -35,7 +35,14 @@ class Handlers:
     undos: dict[Key, Handler] = field(default_factory=dict)
     previews: dict[Key, PreviewHandler] = field(default_factory=dict)
     actions: dict[str, ActionHandler] = field(default_factory=dict)
-    reconcile: Reconcile | None = None
+    health: Health | None = None
+    health_every_s: float = 10.0
+    """The interval between two looks at an instance."""
+
+    @property
+    def undoes(self) -> list[str]:
+        """What the app can undo, as a claim lists it: a kind, or a kind for one role."""
+        return sorted(f"{kind}/{role}" if role else kind for kind, role in self.undos)
 
     async def perform(self, op: Operation) -> Result:
         """Run the handler of the operation. Raises `NotSupported` if the app has none."""
@@ -52,6 +59,8 @@ class Handlers:
         """Run the undo handler of the operation. A cancelled action or preview has nothing to undo."""
         if op.kind not in ASKING_KINDS:
             handle = find(self.undos, op.kind, op.component_key)
+            if handle is None and op.kind == "repair":
+                return Result()  # a repair that stopped halfway leaves its members as they are
             if handle is None:
                 raise NeedsOperator(
                     f"The app {self.app_slug} cannot undo {op.kind}; its members stay as they are.",

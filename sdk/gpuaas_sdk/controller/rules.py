@@ -3,21 +3,23 @@ changes."""
 
 import datetime
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from gpuaas_contract.errors import ApiError, SecretAlreadyDelivered
-from gpuaas_contract.instances import Member
+from gpuaas_contract.instances import Instance, Member
 from gpuaas_contract.lifecycles import SERVING_MEMBER
 from gpuaas_contract.operations import ExitTaken, FailureClass, Operation, OperationKind, Target
 from gpuaas_contract.protocol import report as protocol
-from gpuaas_contract.runtime import FailOperation, ReportMember
+from gpuaas_contract.runtime import FailOperation, ObservedMember, ReportedCondition, ReportMember
 from msgspec.structs import replace
 
-from gpuaas_sdk.failures import Permanent, Temporary
+from gpuaas_sdk.failures import Permanent, Refused, Temporary
 
 MESSAGE_CHARS_MAX = 2000
+REASON_CHARS_MAX = 500
 TEMPORARY_PAUSE_S_MAX = 60.0
-_WORST_FIRST: tuple[FailureClass, ...] = ("needs_operator", "lost", "repairable", "drift")
+_WORST_FIRST: tuple[FailureClass, ...] = ("needs_operator", "lost", "repairable", "drift", "refused")
 
 
 class MembersFailed(Permanent):
@@ -30,19 +32,31 @@ class MembersFailed(Permanent):
         self.failures = failures
 
 
+class Results(NamedTuple):
+    """What `Operation.each` returns. Members that the stop rule skipped are in neither list."""
+
+    ok: tuple[Member, ...]
+    failed: tuple[tuple[Member, Permanent], ...] = ()
+
+
 class NotSupported(Permanent):
     """The app has no handler for this kind of operation."""
 
 
-def failure_of(error: Exception, epoch: int) -> FailOperation:
-    """Return the report with which the operation fails, made from the error that its handler raised."""
+def failure_of(error: Exception, epoch: int, *, backs_out: bool = False) -> FailOperation:
+    """Return the report with which the operation fails, made from the error that its handler raised.
+
+    An undo that is refused leaves its work undone, so it fails like any other."""
     code, fix = _code_and_fix(error)
+    failure_class = _failure_class(error)
+    if failure_class == "refused":
+        code, failure_class = ("app_failed", "repairable") if backs_out else ("refused", failure_class)
     message = str(error) if isinstance(error, Permanent) else f"{type(error).__name__}: {error}"
     return FailOperation(
         epoch=epoch,
         code=code,
         message=clipped(message),
-        failure_class=_failure_class(error),
+        failure_class=failure_class,
         fix=fix,
     )
 
@@ -82,10 +96,24 @@ def reported(member: Member, report: ReportMember) -> Member:
     )
 
 
-def with_outcome(record: Operation, target: Target, member: Member) -> Target:
+def with_outcome(record: Operation, target: Target, member: Member, refusal: str | None = None) -> Target:
     """Return the target as the platform stores it after a report on its member."""
-    outcome, error = protocol.outcome(record, target, member)
+    outcome, error = protocol.outcome(record, target, member, refusal)
     return replace(target, outcome=outcome, error=error)
+
+
+def news(
+    instance: Instance,
+    members: Mapping[str, Member],
+    conditions: Iterable[ReportedCondition],
+    observed: Iterable[ObservedMember],
+) -> tuple[list[ReportedCondition], list[ObservedMember]]:
+    """Return those of the observations that differ from what the platform has stored."""
+    stored = {one.type: (one.status, one.reason, one.message) for one in instance.conditions}
+    return (
+        [one for one in conditions if stored.get(one.type) != (one.status, one.reason, one.message)],
+        [one for one in observed if not _is_stored(members.get(one.member_id), one)],
+    )
 
 
 def refused(what: str, error: ApiError) -> Temporary | Permanent:
@@ -112,6 +140,20 @@ def clipped(message: str) -> str:
     return message if len(message) <= MESSAGE_CHARS_MAX else message[: MESSAGE_CHARS_MAX - 1] + "…"
 
 
+def clipped_reason(reason: str) -> str:
+    """Cut a reason to the length that the platform accepts."""
+    return reason if len(reason) <= REASON_CHARS_MAX else reason[: REASON_CHARS_MAX - 1] + "…"
+
+
+def _is_stored(member: Member | None, observed: ObservedMember) -> bool:
+    if member is None:
+        return False
+    optional = {"adapter_detail": observed.adapter_detail, "observed_version": observed.observed_version}
+    return (member.status, member.status_reason) == (observed.status, observed.status_reason) and all(
+        value is None or getattr(member, name) == value for name, value in optional.items()
+    )
+
+
 def _turned_at(exits: Sequence[ExitTaken]) -> datetime.datetime | None:
     forward, turned_at = True, None
     for taken in exits:
@@ -126,6 +168,8 @@ def _code_and_fix(error: Exception) -> tuple[str, str]:
             return "not_supported", error.fix
         case MembersFailed():
             return "members_failed", error.fix
+        case Refused():
+            return "refused", error.fix
         case Permanent():
             return "app_failed", error.fix
         case ApiError():

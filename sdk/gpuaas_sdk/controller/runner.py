@@ -16,13 +16,13 @@ from gpuaas_contract.wire import WAIT_S_MAX
 
 from gpuaas_sdk import machine, traces
 from gpuaas_sdk.client import Client
-from gpuaas_sdk.controller import execution, logs, reconcile
+from gpuaas_sdk.controller import execution, health, logs
 from gpuaas_sdk.controller.execution import Execution
 from gpuaas_sdk.controller.handlers import Handlers
+from gpuaas_sdk.controller.health import HealthLoop, HealthSettings
 from gpuaas_sdk.controller.lease import Lease
 from gpuaas_sdk.controller.operation import Operation
 from gpuaas_sdk.controller.operation.machines import Connect
-from gpuaas_sdk.controller.reconcile import Reconciler, ReconcileSettings
 from gpuaas_sdk.outcomes import NoAnswer
 from gpuaas_sdk.traces import Spans
 
@@ -43,8 +43,8 @@ class RunnerSettings:
     """Pause after the platform refused a claim or did not answer it."""
     stop_s: float = 10.0
     """How long cancelled handlers may take to clean up when the runner stops."""
-    reconcile: ReconcileSettings = reconcile.DEFAULT_SETTINGS
-    """How instances are checked between operations."""
+    health: HealthSettings = health.DEFAULT_SETTINGS
+    """How instances are looked after between operations."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.lease_s <= LEASE_S_MAX:
@@ -96,11 +96,11 @@ class Runner:
         self._spans = spans
         self._runs: dict[str, _Run] = {}
         self._runs_by_instance: Counter[str] = Counter()
-        self._reconciler = self._make_reconciler()
+        self._health_loop = self._make_health_loop()
 
     async def run(self) -> None:
         """Claim and run operations until cancelled."""
-        reconciling = [asyncio.create_task(self._reconciler.run())] if self._reconciler else []
+        looking = [asyncio.create_task(self._health_loop.run())] if self._health_loop else []
         try:
             while True:
                 await self._free_slot()
@@ -109,20 +109,22 @@ class Runner:
                     lease = self._lease(claim.operation, claim)
                     self._start(_Claimed(claim.operation, claim.instance, claim, lease))
         finally:
-            await execution.cancel(*reconciling)
+            await execution.cancel(*looking)
             await self._stop()
 
-    def _make_reconciler(self) -> Reconciler | None:
-        if self._handlers.reconcile is None:
+    def _make_health_loop(self) -> HealthLoop | None:
+        if self._handlers.health is None:
             return None
-        return Reconciler(
+        return HealthLoop(
             self._client,
             app_slug=self._app_slug,
             project_id=self._project_id,
             name=self._name,
-            reconcile=self._handlers.reconcile,
+            health=self._handlers.health,
+            interval_s=self._handlers.health_every_s,
             is_busy=lambda instance_id: self._runs_by_instance[instance_id] > 0,
-            settings=self._settings.reconcile,
+            connect=self._connect,
+            settings=self._settings.health,
         )
 
     async def _free_slot(self) -> None:
@@ -140,6 +142,7 @@ class Runner:
             lease_s=self._settings.lease_s,
             wait_s=self._settings.claim_wait_s,
             controller_version=self._version,
+            undoes=self._handlers.undoes,
         )
         while True:
             try:
@@ -189,18 +192,18 @@ class Runner:
                 await self._execute(claimed)
 
     async def _execute(self, claimed: _Claimed) -> None:
-        """Run the handler of the operation. The reconcile handler does not run for the instance until it has ended."""
+        """Run the handler of the operation. The health handler does not run for the instance until it has ended."""
         instance_id, claim = claimed.record.instance_id, claimed.claim
         operation = Operation(claimed.lease, claimed.instance, claim.members, claim.holds, connect=self._connect)
         self._runs_by_instance[instance_id] += 1
-        if self._reconciler is not None:
-            self._reconciler.interrupt(instance_id)
+        if self._health_loop is not None:
+            self._health_loop.interrupt(instance_id)
         try:
             await Execution(self._handlers, operation, claimed.lease).run()
         finally:
             self._runs_by_instance[instance_id] -= 1
-            if self._reconciler is not None:
-                self._reconciler.wake(instance_id)
+            if self._health_loop is not None:
+                self._health_loop.wake(instance_id)
 
     async def _stop(self) -> None:
         tasks = [run.task for run in self._runs.values()]

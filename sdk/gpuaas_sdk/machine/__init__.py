@@ -2,9 +2,9 @@
 
 App handlers get a machine from `Operation.machine`. `connect` opens one over SSH without an operation."""
 
-from gpuaas_sdk.machine.errors import CommandFailed, CommandTimedOut, MachineUnreachable
+from gpuaas_sdk.machine.errors import CommandFailed, CommandTimedOut, MachineAway, MachineUnreachable
 from gpuaas_sdk.machine.machine import Machine, Ran
-from gpuaas_sdk.machine.ssh import MachineTarget, connect
+from gpuaas_sdk.machine.ssh import MachineTarget, RemoteWork, connect
 from gpuaas_sdk.machine.transport import Command, Completed, Transport
 
 __all__ = [
@@ -13,9 +13,11 @@ __all__ = [
     "CommandTimedOut",
     "Completed",
     "Machine",
+    "MachineAway",
     "MachineTarget",
     "MachineUnreachable",
     "Ran",
+    "RemoteWork",
     "Transport",
     "connect",
 ]

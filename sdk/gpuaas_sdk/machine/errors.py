@@ -19,6 +19,16 @@ class MachineUnreachable(Temporary):
         self.reason = reason
 
 
+class MachineAway(Permanent):
+    """The machine was unreachable for longer than the work on it could wait."""
+
+    def __init__(self, name: str, address: str, waited_s: float, reason: str) -> None:
+        super().__init__(
+            f"machine {name} ({address}) did not answer for {waited_s:.0f} s: {reason}",
+            fix=f"ping {address}; ssh {address} true",
+        )
+
+
 class CommandTimedOut(Temporary):
     """The command was stopped on the machine because it exceeded its time limit."""
 

@@ -87,6 +87,18 @@ class Machine:
             async for line in written:
                 yield line
 
+    async def lines(self, program: str, *argv: str, timeout_s: float = FOLLOW_S_MAX) -> AsyncGenerator[str]:
+        """Run a Python program on the machine and yield each line that it prints, for at most `timeout_s`.
+
+        The program gets `argv` as its arguments. It should end when its standard input ends: that is when the
+        connection breaks or the loop is left."""
+        digest = hashlib.sha256(program.encode()).hexdigest()
+        summary = ("program", f"sha256:{digest}", *argv)
+        command = Command(("python3", "-u", "-c", program, *argv), summary=summary, timeout_s=timeout_s)
+        async with aclosing(self.transport.stream(command)) as printed:
+            async for line in printed:
+                yield line
+
     async def _execute(self, command: Command, *, check: bool = True) -> Completed:
         completed = await self.transport.execute(command)
         return self._checked(command, completed) if check else completed

@@ -30,6 +30,36 @@ FOLLOW = """exec 3<&0 </dev/null
 exec 3<&- tail -n "$2" -F -- "$1" 2>/dev/null
 """
 
+# A command must end with the caller that started it: if the connection breaks or the caller stops, standard input ends.
+# The first bytes of standard input are the input of the command. A reader then waits for the end of standard input,
+# which comes only after the command has ended, unless the caller has gone: it then stops all processes of the unit or,
+# without systemd, of the session. The reader has no output of its own, which would keep the connection open.
+WATCHED = """unit=$1 size=$2; shift 2
+exec 3<&0
+exec 4< <(exec 2>/dev/null
+  head -c "$size" <&3
+  exec >/dev/null
+  cat <&3
+  if [ -n "$unit" ]; then systemctl stop --no-block "$unit"
+  else trap '' TERM; pkill -TERM -s 0; sleep 5; pkill -KILL -s 0; fi)
+reader=$!
+"$@" <&4 3<&- 4<&-
+status=$?
+kill "$reader" 2>/dev/null
+exit "$status"
+"""
+# A scope has all processes of the command, also those that leave its session, as dpkg does. Later callers stop it by
+# its name. Without systemd, a session of its own is the nearest thing.
+IN_UNIT = """watched=$1 unit=$2 size=$3; shift 3
+if [ -d /run/systemd/system ] && [ -n "$unit" ] && [ "$(id -u)" = 0 ]; then
+  exec systemd-run --scope --quiet --collect --unit="$unit" -p TimeoutStopSec=5 -- \\
+    bash -c "$watched" watched "$unit" "$size" "$@"
+fi
+exec setsid --wait bash -c "$watched" watched "" "$size" "$@"
+"""
+# Returns after all processes of the units have ended.
+STOP_UNITS = '[ ! -d /run/systemd/system ] || systemctl stop -- "$@" 2>/dev/null || true'
+
 AS_USER = (
     'HOME=$(getent passwd "$(id -un)" | cut -d: -f6); USER=$(id -un); LOGNAME=$USER; export HOME USER LOGNAME; '
     'cd "$HOME" 2>/dev/null || cd /; exec "$@"'
@@ -41,12 +71,23 @@ def grouped(script: str) -> str:
     return f"{{\n{script}\n}} </dev/null\n"
 
 
+def unprivileged(argv: tuple[str, ...], timeout_s: float) -> list[str]:
+    """Return the command that runs `argv` as the user who logged in. The machine enforces the time limit."""
+    return ["timeout", "--kill-after=5", f"{timeout_s:g}", *argv]
+
+
 def as_root(argv: tuple[str, ...], login_user: str, as_user: str | None, timeout_s: float) -> list[str]:
     """Return the command that runs `argv` as root, or as `as_user`, in an SSH session of `login_user`.
 
-    The machine enforces the time limit, so the command also ends if the caller dies."""
+    The machine enforces the time limit, so the command also ends if the machine loses the connection unnoticed."""
     command = list(argv)
     if as_user is not None:
         command = ["runuser", "-u", as_user, "--", "sh", "-c", AS_USER, "sh", *command]
     command = ["timeout", "--kill-after=5", f"{timeout_s:g}", *command]
     return command if login_user == "root" else ["sudo", "-n", "--", *command]
+
+
+def watched(argv: list[str], unit: str, input_bytes: int) -> list[str]:
+    """Return the command that runs `argv` in this unit, and stops it when the caller has gone."""
+    runs_as = argv[:3] if argv[:2] == ["sudo", "-n"] else []
+    return [*runs_as, "bash", "-c", IN_UNIT, "unit", WATCHED, unit, str(input_bytes), *argv[len(runs_as) :]]

@@ -1,13 +1,16 @@
 """The SSH transport: one connection per machine, shared by all commands, opened on first use and after a failure."""
 
 import asyncio
+import secrets
 import shlex
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 
 import asyncssh
 import msgspec
+import structlog
 
 from gpuaas_sdk.failures import Permanent
 from gpuaas_sdk.machine import shell
@@ -15,13 +18,38 @@ from gpuaas_sdk.machine.errors import CommandFailed, CommandTimedOut, MachineUnr
 from gpuaas_sdk.machine.machine import Machine
 from gpuaas_sdk.machine.transport import Command, Completed
 
+log = structlog.get_logger()
+
 KEEPALIVE_INTERVAL_S = 5
 KEEPALIVE_COUNT_MAX = 3
 CONNECT_TIMEOUT_S = 10.0
 REPLY_GRACE_S = 15.0
 """If there is no reply this long after the time limit of a command, the machine is unreachable."""
 TIMED_OUT_STATUS = 124
+STOP_S = 20.0
+"""How long stopped commands may take to end: systemd kills them after five seconds."""
 _HOSTNAME = ("hostname", "-s")
+
+
+@dataclass
+class RemoteWork:
+    """The commands of one piece of work on a machine. Their names let a later connection stop those that still run."""
+
+    name: str
+    may_run_already: bool = False
+    """Commands of an earlier process may still run. The first connection stops them."""
+    lost: set[str] = field(default_factory=set)
+    """Units of commands whose end is unknown, because the connection broke. The next connection stops them."""
+
+    def new_unit(self) -> str:
+        return f"gpuaas-{self.name}-{secrets.token_hex(4)}.scope"
+
+    def take_lost(self) -> list[str]:
+        """Return the units to stop, once."""
+        units = sorted(self.lost) + ([f"gpuaas-{self.name}-*.scope"] if self.may_run_already else [])
+        self.lost.clear()
+        self.may_run_already = False
+        return units
 
 
 class MachineTarget(msgspec.Struct, frozen=True):
@@ -35,6 +63,10 @@ class MachineTarget(msgspec.Struct, frozen=True):
     certificate: str | None = None
     address: str = ""
     """Address at which other machines reach the machine. Empty means `host`."""
+    is_privileged: bool = True
+    """Whether commands run as root. False: they run as `user`, who can only read."""
+    work: RemoteWork | None = None
+    """What the commands belong to. Without it, they end when the caller has gone, but cannot be stopped by name."""
 
 
 @asynccontextmanager
@@ -59,7 +91,9 @@ class SshTransport:
         self._connect_lock = asyncio.Lock()
 
     async def open(self) -> None:
-        """Connect and read the host name."""
+        """Connect, stop the commands of earlier connections whose end is unknown, and read the host name."""
+        if self.target.work is not None and (units := self.target.work.take_lost()):
+            await self._stop(units)
         command = Command(_HOSTNAME, summary=_HOSTNAME)
         completed = await self.execute(command)
         if completed.exit_status != 0:
@@ -103,16 +137,51 @@ class SshTransport:
         raise CommandFailed(self.hostname, command, Completed(process.returncode))
 
     def _remote(self, command: Command) -> str:
-        return shlex.join(shell.as_root(command.argv, self.target.user, command.as_user, command.timeout_s))
+        return shlex.join(self._argv(command))
+
+    def _argv(self, command: Command) -> list[str]:
+        if not self.target.is_privileged:
+            return shell.unprivileged(command.argv, command.timeout_s)
+        return shell.as_root(command.argv, self.target.user, command.as_user, command.timeout_s)
 
     async def _reply(self, command: Command) -> asyncssh.SSHCompletedProcess:
-        timeout_s, line = command.timeout_s + REPLY_GRACE_S, self._remote(command)
+        """Run the command in a unit of its own, which ends with this call, however it ends."""
+        timeout_s, unit = command.timeout_s + REPLY_GRACE_S, self._new_unit()
+        line = shlex.join(shell.watched(self._argv(command), unit, len(command.input)))
         connection = await self._connected()
-        with self._wire_errors(connection, timed_out=f"no reply within {timeout_s:g} s"):
-            async with asyncio.timeout(timeout_s):
-                if command.input:
-                    return await connection.run(line, input=command.input, encoding=None, check=False)
-                return await connection.run(line, stdin=asyncssh.DEVNULL, encoding=None, check=False)
+        try:
+            with self._wire_errors(connection, timed_out=f"no reply within {timeout_s:g} s"):
+                async with asyncio.timeout(timeout_s):
+                    return await _run(connection, line, command.input)
+        except MachineUnreachable:
+            self._note_lost(unit)
+            raise
+        except asyncio.CancelledError:
+            # The caller may undo the work next, so wait until no process of the command is left.
+            self._note_lost(unit)
+            await self._stop([unit])
+            raise
+
+    async def _stop(self, units: list[str]) -> None:
+        """Stop the units and wait for their end. If the machine does not answer, the next connection stops them."""
+        argv = ["sh", "-c", shell.STOP_UNITS, "stop", *units]
+        line = shlex.join(shell.as_root(tuple(argv), self.target.user, None, STOP_S))
+        try:
+            async with asyncio.timeout(STOP_S + REPLY_GRACE_S):
+                connection = await self._connected()
+                await connection.run(line, stdin=asyncssh.DEVNULL, encoding=None, check=False)
+        except (OSError, asyncssh.Error, MachineUnreachable) as error:
+            log.warning("machine.stop_failed", machine=self.hostname, units=units, error=str(error))
+            return
+        if self.target.work is not None:
+            self.target.work.lost.difference_update(units)
+
+    def _new_unit(self) -> str:
+        return self.target.work.new_unit() if self.target.work is not None else ""
+
+    def _note_lost(self, unit: str) -> None:
+        if self.target.work is not None:
+            self.target.work.lost.add(unit)
 
     async def _connected(self) -> asyncssh.SSHClientConnection:
         async with self._connect_lock:
@@ -158,6 +227,26 @@ class SshTransport:
 
     def _unreachable(self, reason: str) -> MachineUnreachable:
         return MachineUnreachable(self.hostname, f"{self.target.host}:{self.target.port}", reason)
+
+
+async def _run(connection: asyncssh.SSHClientConnection, line: str, data: bytes) -> asyncssh.SSHCompletedProcess:
+    """Run the command. Its standard input stays open until it has ended: an earlier end means that the caller has
+    gone."""
+    async with connection.create_process(line, encoding=None) as process:
+        process.stdin.write(data)
+        # With `wait`, standard input would end now.
+        stdout, stderr = await asyncio.gather(process.stdout.read(), process.stderr.read())
+        await process.wait_closed()
+        return asyncssh.SSHCompletedProcess(
+            process.env,
+            process.command,
+            process.subsystem,
+            process.exit_status,
+            process.exit_signal,
+            process.returncode,
+            stdout,
+            stderr,
+        )
 
 
 def _client_key(target: MachineTarget) -> asyncssh.SSHKey | tuple[asyncssh.SSHKey, asyncssh.SSHCertificate]:

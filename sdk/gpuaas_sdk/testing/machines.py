@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
 from gpuaas_sdk.machine import Command, Completed, Machine, MachineTarget, MachineUnreachable, Ran, shell
@@ -10,18 +11,25 @@ RETRY_S = 0.05
 """Retry pause after a fake machine was unreachable; shorter than for real machines."""
 
 Answer = Callable[[tuple[str, ...]], Ran]
+Scripts = Callable[[str], Ran | None]
+"""Returns the result of a script by its text; None leaves it to the function for commands."""
 
 
 class FakeHost:
     """A fake host and the `Transport` to it. `files` holds its files; `ran` lists the commands that it received."""
 
-    def __init__(self, hostname: str, answer: Answer = lambda argv: Ran(0, "", "")) -> None:
+    def __init__(
+        self, hostname: str, answer: Answer = lambda argv: Ran(0, "", ""), scripts: Scripts = lambda text: None
+    ) -> None:
         self.hostname = hostname
         self.address = hostname
         self.files: dict[str, bytes] = {}
+        self.printed: list[str] = []
+        """What a program that `Machine.lines` runs has printed; tests add lines."""
         self.commands: list[Command] = []
         self.reachable = True
         self._answer = answer
+        self._scripts = scripts
 
     @property
     def ran(self) -> list[tuple[str, ...]]:
@@ -37,16 +45,23 @@ class FakeHost:
             case ("sh", "-c", shell.GET, _, str(path)):
                 return self._get(path)
         self.commands.append(command)
-        ran = self._answer(command.argv)
+        ran = self._scripts(command.input.decode()) if command.argv[0] == "bash" else None
+        ran = ran or self._answer(command.argv)
         return Completed(ran.exit_status, ran.stdout.encode(), ran.stderr.encode())
 
     async def stream(self, command: Command) -> AsyncGenerator[str]:
-        """Yield the lines of a file, and each new line that the test or `Machine.put` adds to it."""
-        *_, path, lines = command.argv
-        sent = max(0, len(self._lines(path)) - int(lines))
+        """Yield the lines of a file or of a program, and each new line that the test or `Machine.put` adds."""
+        if command.argv[0] == "python3":
+            self.commands.append(command)
+            read: Callable[[], list[str]] = functools.partial(getattr, self, "printed")
+            sent = 0
+        else:
+            *_, path, lines = command.argv
+            read = functools.partial(self._lines, path)
+            sent = max(0, len(read()) - int(lines))
         while True:
             self._check_reachable()
-            for line in self._lines(path)[sent:]:
+            for line in read()[sent:]:
                 sent += 1
                 yield line
             await asyncio.sleep(RETRY_S)
@@ -69,18 +84,34 @@ class FakeHost:
             raise error
 
 
+class _ReadOnly:
+    """The `Transport` of an observer to a fake host: files cannot be written. The test's function answers commands."""
+
+    def __init__(self, host: FakeHost) -> None:
+        self.hostname, self.address, self._host = host.hostname, host.address, host
+
+    async def execute(self, command: Command) -> Completed:
+        if command.argv[:3] == ("sh", "-c", shell.PUT):
+            return Completed(1, b"", b"Permission denied")
+        return await self._host.execute(command)
+
+    def stream(self, command: Command) -> AsyncGenerator[str]:
+        return self._host.stream(command)
+
+
 class FakeMachines:
     """Fake hosts, one per name, which exist independent of connections. Pass `connect` to `App.runner`."""
 
-    def __init__(self, answer: Answer = lambda argv: Ran(0, "", "")) -> None:
+    def __init__(self, answer: Answer = lambda argv: Ran(0, "", ""), scripts: Scripts = lambda text: None) -> None:
         self.by_host: dict[str, FakeHost] = {}
         self.connected: list[MachineTarget] = []
         self.open_connections = 0
         self._answer = answer
+        self._scripts = scripts
 
     def host(self, name: str) -> FakeHost:
         """Return the host of this name; the first call creates it."""
-        return self.by_host.setdefault(name, FakeHost(name, self._answer))
+        return self.by_host.setdefault(name, FakeHost(name, self._answer, self._scripts))
 
     @contextlib.asynccontextmanager
     async def connect(self, target: MachineTarget) -> AsyncIterator[Machine]:
@@ -88,7 +119,8 @@ class FakeMachines:
         self.connected.append(target)
         self.open_connections += 1
         try:
-            machine = Machine(self.host(target.host))
+            host = self.host(target.host)
+            machine = Machine(host if target.is_privileged else _ReadOnly(host))
             await machine.run("hostname", "-s")
             yield machine
         finally:

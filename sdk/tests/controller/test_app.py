@@ -60,13 +60,13 @@ def test_what_is_never_undone_or_previewed_takes_no_such_handler(app: App) -> No
         app.preview("add", role="worker")
 
 
-def test_an_app_has_one_reconcile_handler(app: App) -> None:
-    @app.reconcile
+def test_an_app_has_one_health_handler(app: App) -> None:
+    @app.health()
     async def look(now: Reconciliation) -> None:
         return None
 
-    with pytest.raises(ValueError, match="already has a reconcile handler"):
-        app.reconcile(look)
+    with pytest.raises(ValueError, match="already has a health handler"):
+        app.health()(look)
 
 
 def test_two_handlers_for_one_kind_are_refused(app: App) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 import pytest
+from gpuaas_contract.errors import ExitUnavailable
 from gpuaas_contract.instances import Instance
 from gpuaas_contract.operations import ExitTaken
 from gpuaas_contract.operations import Operation as OperationRecord
@@ -126,14 +127,28 @@ async def test_the_receipt_of_a_step_reports_a_cancel_before_the_next_heartbeat(
     assert (ended.status, heartbeats(platform)) == ("cancelled", 1)
 
 
-async def test_without_an_undo_handler_a_cancelled_operation_needs_an_operator(
+async def test_without_an_undo_handler_a_claimed_operation_cannot_be_cancelled(
     app: App, platform: FakePlatform, working: Working
 ) -> None:
     adds_until_cancelled(app)
     _, operation = wanted(platform, "n1")
     async with working(lease_s=6):
+        claimed = await platform.until(operation.operation_id, installing)
+        assert not claimed.can_undo
+        with pytest.raises(ExitUnavailable):
+            platform.cancel(operation.operation_id)
+
+
+async def test_a_controller_that_lost_its_undo_handler_needs_an_operator(
+    app: App, platform: FakePlatform, working: Working
+) -> None:
+    adds_until_cancelled(app)
+    app.undo("add", role="worker")(_nothing)
+    _, operation = wanted(platform, "n1")
+    async with working(lease_s=6):
         await platform.until(operation.operation_id, installing)
         platform.cancel(operation.operation_id)
+        app._handlers.undos.clear()
         ended = await platform.ended(operation.operation_id)
     assert ended.error is not None
     assert (ended.status, ended.error.failure_class) == ("failed", "needs_operator")
@@ -297,3 +312,7 @@ async def _join(op: Operation, member: Member) -> None:
         await op.report(member, status="provisioning")
     await op.report(member, status="joining")
     await op.report(member, status="ready")
+
+
+async def _nothing(op: Operation) -> None:
+    """Undo nothing."""

@@ -1,5 +1,6 @@
 """`Machine` over SSH against OpenSSH's own server on a machine of the lab, as root and as a user who needs sudo."""
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -8,7 +9,7 @@ from pathlib import Path
 import asyncssh
 import msgspec
 import pytest
-from gpuaas_sdk.machine import Machine, MachineTarget, MachineUnreachable, connect
+from gpuaas_sdk.machine import CommandFailed, Machine, MachineTarget, MachineUnreachable, RemoteWork, connect
 from gpuaas_sdk.machine.ssh import SshTransport
 
 pytestmark = pytest.mark.machines
@@ -80,6 +81,56 @@ async def test_a_caller_that_dies_leaves_no_follower_behind(machine: Machine) ->
     with pytest.raises(MachineUnreachable):
         await anext(following)
     await machine.script(NOBODY_FOLLOWS)
+
+
+LEAVES_ITS_SESSION = "setsid sleep 4321 & sleep 4321"
+"""Two processes, one in a session of its own, as dpkg runs under apt-get."""
+SLEEPERS = "pgrep -cxf 'sleep 4321' || true"
+NOBODY_SLEEPS = "while pgrep -xf 'sleep 4321' >/dev/null; do sleep 0.1; done"
+
+
+@pytest.fixture(params=["root", "ops"])
+async def at_work(request: pytest.FixtureRequest, target: MachineTarget) -> AsyncIterator[Machine]:
+    """A machine whose commands belong to an operation."""
+    as_user = msgspec.structs.replace(target, user=request.param, work=RemoteWork("op_1"))
+    async with connect(as_user) as connected:
+        yield connected
+
+
+async def test_a_cancelled_command_is_gone_when_the_caller_continues(at_work: Machine, machine: Machine) -> None:
+    running = asyncio.create_task(at_work.script(LEAVES_ITS_SESSION))
+    await _until_they_sleep(machine)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert (await machine.script(SLEEPERS)).stdout == "0\n"
+
+
+async def test_a_caller_that_dies_leaves_no_command_behind(at_work: Machine, machine: Machine) -> None:
+    running = asyncio.create_task(at_work.script(LEAVES_ITS_SESSION))
+    await _until_they_sleep(machine)
+    assert isinstance(at_work.transport, SshTransport)
+    at_work.transport.abort()
+    with pytest.raises(MachineUnreachable):
+        await running
+    await machine.script(NOBODY_SLEEPS)
+
+
+async def test_the_next_claim_of_an_operation_stops_what_the_last_one_left_running(
+    target: MachineTarget, at_work: Machine, machine: Machine
+) -> None:
+    running = asyncio.create_task(at_work.script(LEAVES_ITS_SESSION))
+    await _until_they_sleep(machine)
+    async with connect(msgspec.structs.replace(target, work=RemoteWork("op_2", may_run_already=True))):
+        assert (await machine.script(SLEEPERS)).stdout == "2\n"
+    async with connect(msgspec.structs.replace(target, work=RemoteWork("op_1", may_run_already=True))):
+        assert (await machine.script(SLEEPERS)).stdout == "0\n"
+    with pytest.raises(CommandFailed):
+        await running
+
+
+async def _until_they_sleep(machine: Machine) -> None:
+    await machine.script("until [ \"$(pgrep -cxf 'sleep 4321')\" = 2 ]; do sleep 0.1; done")
 
 
 def lab(*arguments: str) -> str:

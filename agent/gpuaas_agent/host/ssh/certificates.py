@@ -38,6 +38,16 @@ def prepare() -> None:
         revoke(set())
 
 
+def put_principal(user: str, principal: str) -> None:
+    """Accept certificates with this principal, and no other, for the user."""
+    files.make_directory(paths.PRINCIPALS, 0o755)
+    files.put(paths.PRINCIPALS / user, principal.encode() + b"\n", 0o644)
+
+
+def remove_principal(user: str) -> list[str]:
+    return [str(paths.PRINCIPALS / user)] if files.remove(paths.PRINCIPALS / user) else []
+
+
 def put_authority(ca_public_keys: list[str]) -> bool:
     """Accept certificates that one of these keys has signed. Return whether others were accepted before."""
     content, before = "".join(key + "\n" for key in ca_public_keys).encode(), files.read(paths.USER_CA)

@@ -33,7 +33,11 @@ def put(user: str, public_keys: list[str]) -> None:
     if public_keys:
         files.put(paths.KEYS / user, "".join(f"{key}\n" for key in public_keys).encode(), 0o644)
     else:
-        files.remove(paths.KEYS / user)
+        remove(user)
+
+
+def remove(user: str) -> list[str]:
+    return [str(paths.KEYS / user)] if files.remove(paths.KEYS / user) else []
 
 
 def is_removed(opener: str, user: str, public_keys: list[str]) -> bool:

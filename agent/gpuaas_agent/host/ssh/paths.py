@@ -21,5 +21,10 @@ REVOKED_KEYS = TRUST / "revoked_keys"
 SESSIONS = Path("/run/gpuaas/ssh-sessions")
 """One file per sshd process, with the certificate or key that opened its session, and when the process started."""
 
+PEOPLE = Path("/etc/gpuaas/people")
+"""One file per person's account that the agent made: `host.people`."""
+PEOPLE_GROUP = "gpuaas-people"
+"""The group of all people's accounts, for which sshd is configured."""
+
 lock = threading.Lock()
 """Held while these files change, because an urgent task can run at the same time as a provision or a release."""

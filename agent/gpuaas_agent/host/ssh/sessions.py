@@ -8,14 +8,19 @@ the records. So a session that opens at this moment is refused by the program or
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from gpuaas_agent import errors, files, log
+from gpuaas_agent.host import processes
 from gpuaas_agent.host.ssh import paths
 
+_NO_AUDIT_SESSION = str(2**32 - 1)
+_SCOPE = re.compile(r"^\d+:[^:\n]*:/user\.slice/user-\d+\.slice/session-[^/\n]+\.scope(?=/|$)", re.MULTILINE)
+"""Anchored: below their own slice, users can make control groups with any name."""
 END_TIMEOUT_S = 4.0
 SCAN_INTERVAL_S = 0.02
 RECORD_OPENER = f"""umask 077
@@ -66,11 +71,30 @@ def tree(parents: dict[int, int], top: int) -> set[int]:
         members |= more
 
 
+def marks_of(control_group: str, audit_session: str, status: str, environment: bytes) -> set[str]:
+    """Return what identifies the login session of a process apart from its ancestors: the scope of logind, the number
+    in the audit subsystem or, on a host without logind, the connection in the environment.
+
+    Users can write their environment, so it counts only between processes of the same user, in the unit of sshd. A
+    scheduler's job has the environment of the session that submitted it, and is not part of the session."""
+    marks = {match.group() for match in _SCOPE.finditer(control_group)}
+    if audit_session.strip() not in ("", "0", _NO_AUDIT_SESSION):
+        marks.add(f"audit {audit_session.strip()}")
+    connection = [item for item in environment.split(b"\0") if item.startswith(b"SSH_CONNECTION=")]
+    if connection and processes.SSHD_UNIT.search(control_group):
+        uid = dict(line.split(":", 1) for line in status.splitlines() if ":" in line).get("Uid", "").split()[:1]
+        marks.add(f"connection {uid} {connection[0]!r}")
+    return marks
+
+
 def _end_tree(top: int) -> None:
+    # A process that detached itself has left the tree, but not the session. What marks the session is read first,
+    # while its processes live.
+    marks: set[str] = set().union(*(_marks(pid) for pid in tree(_parents(), top))) - _marks(os.getpid())
     # Stop all before killing any: a running process could fork a child that leaves the tree when its parent dies.
     stopped: set[int] = set()
     while True:
-        members = tree(_parents(), top)
+        members = tree(_parents(), top) | _with_marks(marks)
         if members <= stopped:
             break
         for pid in members - stopped:
@@ -86,6 +110,27 @@ def _end_tree(top: int) -> None:
                 "session_remains", f"the SSH session of sshd process {top} did not end after SIGKILL"
             )
         time.sleep(SCAN_INTERVAL_S)
+
+
+def _marks(pid: int) -> set[str]:
+    texts = [_bytes(Path(f"/proc/{pid}/{name}")) for name in ("cgroup", "sessionid", "status")]
+    control_group, audit_session, status = (text.decode(errors="replace") for text in texts)
+    return marks_of(control_group, audit_session, status, _bytes(Path(f"/proc/{pid}/environ")))
+
+
+def _with_marks(marks: set[str]) -> set[int]:
+    """Return the processes that belong to a session with one of these marks."""
+    if not marks:
+        return set()
+    pids = {int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()} - {1, os.getpid()}
+    return {pid for pid in pids if marks & _marks(pid) and not _is_dead(pid)}
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return b""
 
 
 def _records() -> list[Path]:

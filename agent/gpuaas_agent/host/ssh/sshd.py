@@ -6,6 +6,7 @@ import contextlib
 import re
 import threading
 import time
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from gpuaas_agent import commands, errors, files
@@ -20,10 +21,27 @@ _configuration_lock = threading.Lock()
 """Separate from `paths.lock`, so that a revocation does not wait for sshd to reload."""
 
 
-def drop_in_text(users: list[str]) -> str:
+OBSERVER_SETTINGS = {
+    "PermitTTY": "no",
+    "DisableForwarding": "yes",
+    "PermitUserRC": "no",
+    "AuthorizedKeysFile": "none",
+    "AuthorizedKeysCommand": "none",
+}
+"""An observer logs in with a certificate only, and runs commands only."""
+
+
+def drop_in_text(users: list[str], observers: Collection[str] = ()) -> str:
     lines = [f"{name} {value}" for name, value in _settings().items()]
+    # The first value that sshd reads for a setting counts, so the observers, who are users too, are first.
+    if observers:
+        lines += [f"Match User {','.join(sorted(observers))}"]
+        lines += [f"    {name} {value}" for name, value in OBSERVER_SETTINGS.items()]
     # Match must be last, because it applies to all lines after it.
     lines += [f"Match User {','.join(sorted(users))}"]
+    lines += [f"    {name} {value}" for name, value in keys.sshd_settings().items()]
+    # People are matched by their group, so that sshd need not reload when one comes or leaves.
+    lines += [f"Match Group {paths.PEOPLE_GROUP}"]
     lines += [f"    {name} {value}" for name, value in keys.sshd_settings().items()]
     return "# Made by the GPUaaS node agent; removed with the node's last allocation.\n" + "\n".join([*lines, ""])
 
@@ -33,24 +51,25 @@ def _settings() -> dict[str, str]:
     return {"TrustedUserCAKeys": str(paths.USER_CA), **certificates.sshd_settings()}
 
 
-def add_user(user: str, principal: str, ca_public_keys: list[str]) -> None:
-    """Allow logins as this user with certificates of this authority and principal. Reload sshd only after a change."""
+def add_users(principals: Mapping[str, str], ca_public_keys: list[str]) -> None:
+    """Allow logins as these users, each with certificates of this authority and of the user's principal. The first one
+    is the user of the allocation. Reload sshd only after a change."""
     if not DROP_IN.parent.is_dir():
         raise errors.TaskFailed("sshd_missing", f"{DROP_IN.parent} does not exist; is openssh-server installed?")
     with paths.lock:
-        files.make_directory(paths.PRINCIPALS, 0o755)
-        files.put(paths.PRINCIPALS / user, principal.encode() + b"\n", 0o644)
+        for user, principal in principals.items():
+            certificates.put_principal(user, principal)
         certificates.prepare()
         keys.prepare()
         certificates.put_authority(ca_public_keys)
     # sshd reads these files at every login, so only the drop-in needs a reload.
-    configure(user)
+    configure(next(iter(principals)))
 
 
 def configure(user: str) -> None:
     """Make sshd load the configuration for the users of all allocations, including this one."""
     with _configuration_lock:
-        wanted = drop_in_text(_users()).encode()
+        wanted = drop_in_text(_users(), _observers()).encode()
         if files.read(DROP_IN) == wanted and files.read(RELOAD_DUE) is None:
             return
         files.write_atomic(RELOAD_DUE, b"", 0o600)
@@ -68,7 +87,7 @@ def configure(user: str) -> None:
 def remove_user(user: str) -> list[str]:
     """Remove the user's principal and keys, and everything else with the last user; return the removed paths."""
     with paths.lock:
-        removed = [str(path) for path in (paths.PRINCIPALS / user, paths.KEYS / user) if files.remove(path)]
+        removed = certificates.remove_principal(user) + keys.remove(user)
     if _users():
         return removed
     with _configuration_lock:
@@ -102,9 +121,15 @@ def listening_inodes(socket_table: str, port: int) -> set[str]:
 
 
 def _users() -> list[str]:
+    """Return the users of allocations, without people."""
     if not paths.PRINCIPALS.is_dir():
         return []
-    return [path.name for path in paths.PRINCIPALS.iterdir() if not path.name.startswith(".")]
+    names = [path.name for path in paths.PRINCIPALS.iterdir() if not path.name.startswith(".")]
+    return [name for name in names if not (paths.PEOPLE / name).exists()]
+
+
+def _observers() -> list[str]:
+    return [user for user in _users() if (files.read(paths.PRINCIPALS / user) or b"").startswith(b"observer/")]
 
 
 def _require_effective(user: str) -> None:

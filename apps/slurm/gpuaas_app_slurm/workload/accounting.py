@@ -4,11 +4,13 @@ Called by `slurm` before the first start of slurmctld, because accounting cannot
 
 from collections.abc import Mapping
 
+from gpuaas_sdk import checks
+from gpuaas_sdk.checks import Check, Show
 from gpuaas_sdk.failures import Permanent
 from gpuaas_sdk.machine import Machine
 
 from gpuaas_app_slurm.settings import Settings
-from gpuaas_app_slurm.workload import nodes, state
+from gpuaas_app_slurm.workload import state
 
 ACCOUNT = "default"
 DATABASE = "slurm_acct_db"
@@ -38,9 +40,22 @@ USERS = r"""
 while [ $# -gt 0 ]; do
   name=$1 id=$2; shift 2
   getent group "$name" >/dev/null || groupadd -g "$id" "$name"
-  getent passwd "$name" >/dev/null || useradd -m -u "$id" -g "$name" -s /bin/bash "$name"
+  getent passwd "$name" >/dev/null || useradd -M -d "/home/people/$name" -u "$id" -g "$name" -s /bin/bash "$name"
   [ "$(id -u "$name")" = "$id" ] || {
     echo "user $name exists with uid $(id -u "$name"), but needs uid $id on every machine" >&2; exit 1; }
+  home=/home/people/$name
+  [ "$(getent passwd "$name" | cut -d: -f6)" = "$home" ] || continue
+  # The folder gets its name when it is complete: another machine may make the same one on the shared disk now.
+  if [ ! -d "$home" ]; then
+    made=$(mktemp -d "/home/people/.$name-XXXXXX")
+    cp -a /etc/skel/. "$made"
+    chown -R "$name:$name" "$made"
+    chmod 700 "$made"
+    mv -nT -- "$made" "$home" 2>/dev/null || true
+    [ ! -d "$made" ] || rm -rf -- "$made"
+  fi
+  [ "$(stat -c %u "$home")" = "$id" ] || {
+    echo "$home belongs to uid $(stat -c %u "$home"), but $name has uid $id in this cluster" >&2; exit 1; }
 done
 """
 
@@ -50,7 +65,7 @@ async def add_unix_users(machine: Machine, user_ids: Mapping[str, int]) -> None:
 
 
 async def start(
-    controller: Machine, cluster_name: str, users: tuple[str, ...], settings: Settings, progress: nodes.Progress
+    controller: Machine, cluster_name: str, users: tuple[str, ...], settings: Settings, progress: Show
 ) -> None:
     await progress("starting MariaDB")
     await controller.run("systemctl", "enable", "-q", "--now", "mariadb", timeout_s=settings.accounting_start_s)
@@ -62,16 +77,16 @@ async def start(
     await controller.script(ASSOCIATIONS, cluster_name, ACCOUNT, *users)
 
 
-async def ready(controller: Machine, cluster_name: str) -> state.Check:
-    return state.accounting_ready(await _clusters(controller), cluster_name)
+async def ready(controller: Machine, cluster_name: str) -> Check:
+    return state.accounting_answers(await _clusters(controller), cluster_name)
 
 
-async def _wait_for_slurmdbd(controller: Machine, settings: Settings, progress: nodes.Progress) -> None:
-    async def answers() -> state.Check:
+async def _wait_for_slurmdbd(controller: Machine, settings: Settings, progress: Show) -> None:
+    async def answers() -> Check:
         ran = await controller.run("timeout", "5", "sacctmgr", "-nP", "show", "cluster", check=False)
-        return state.Check(ran.exit_status == 0, "waiting for slurmdbd to answer")
+        return Check(ran.exit_status == 0, "waiting for slurmdbd to answer")
 
-    check = await nodes.until(answers, timeout_s=settings.accounting_start_s, every_s=POLL_S, progress=progress)
+    check = await checks.until(answers, within_s=settings.accounting_start_s, every_s=POLL_S, show=progress)
     if not check.ok:
         raise Permanent(
             f"slurmdbd on {controller.hostname} did not answer within {settings.accounting_start_s:.0f} s",

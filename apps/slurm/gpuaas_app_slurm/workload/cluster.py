@@ -20,6 +20,9 @@ def cluster_of(
         controller_address=address,
         cgroup=cgroup_for(workers or (controller,)),
         memory_per_cpu_mb=memory_per_cpu_mb(workers or (controller,)),
+        auth=inputs.auth,
+        default_time=inputs.default_time,
+        max_time=inputs.max_time,
     )
 
 

@@ -4,7 +4,7 @@
 import re
 
 import msgspec
-from gpuaas_sdk.failures import Permanent
+from gpuaas_sdk.failures import Permanent, Temporary
 from gpuaas_sdk.machine import CommandFailed, Machine
 
 from gpuaas_app_slurm.workload import receipts
@@ -17,9 +17,12 @@ CONTROLLER = (
     "mariadb-server",
     "mariadb-client",
     "libpmix2t64",
+    "logrotate",
 )
-WORKER = ("slurmd", "slurm-client", "libpmix2t64")
-BY_ROLE = {"controller": CONTROLLER, "worker": WORKER}
+WORKER = ("slurmd", "slurm-client", "libpmix2t64", "logrotate")
+LOGIN = WORKER
+"""Debian 13 has no package of sackd, so slurmd gives a login machine its configuration and its socket."""
+BY_ROLE = {"controller": CONTROLLER, "worker": WORKER, "login": LOGIN}
 
 VERSION_MIN = (23, 11)
 """The first version of Slurm that can authenticate with its own key (auth/slurm)."""
@@ -34,7 +37,7 @@ APT = (
     "-q",
     "-y",
     "-o",
-    "DPkg::Lock::Timeout=300",
+    "DPkg::Lock::Timeout=60",
     "-o",
     "Dpkg::Options::=--force-confold",
 )
@@ -44,17 +47,18 @@ for name in "$@"; do
   [ "$(dpkg-query -W -f '${db:Status-Status}' "$name" 2>/dev/null)" = installed ] || echo "$name"
 done
 """
-# Wait for the lock: an installation may still run that was started by a controller process that died.
-REPAIR = r"""
-until output=$(dpkg --configure -a 2>&1); do
-  case $output in *lock*) sleep 1 ;; *) echo "$output" >&2; exit 1 ;; esac
-done
+LOCKED_STATUS = 75
+"""Exit status of a script here if another process has the lock of dpkg or of the package lists."""
+# A machine that lost its power during an installation or a removal has half-configured packages: finish them first.
+REPAIR = rf"""
+output=$(dpkg --configure -a 2>&1) && exit 0
+echo "$output" >&2
+case $output in *lock*) exit {LOCKED_STATUS} ;; *) exit 1 ;; esac
 """
-# Wait for the lock of the package lists too. Without a network, the existing lists are used.
-UPDATE = r"""
-until output=$("$@" 2>&1); do
-  case $output in *lists/lock*) sleep 1 ;; *) break ;; esac
-done
+# Without a network, the existing lists are used.
+UPDATE = rf"""
+output=$("$@" 2>&1) && exit 0
+case $output in *lists/lock*) echo "$output" >&2; exit {LOCKED_STATUS} ;; esac
 """
 # Prevent the packages' scripts from starting their daemons before the configuration is written.
 INSTALL = r"""
@@ -80,14 +84,16 @@ class Simulation(msgspec.Struct, frozen=True):
     versions: dict[str, str]
 
 
-async def install(machine: Machine, receipt: receipts.Receipt, roles: tuple[str, ...]) -> None:
-    """Install the packages of the roles with one run of apt-get; do nothing if all are installed."""
-    wanted = wanted_for(roles)
+async def install(
+    machine: Machine, receipt: receipts.Receipt, roles: tuple[str, ...], more: tuple[str, ...] = ()
+) -> None:
+    """Install the packages of the roles, and more, with one run of apt-get; do nothing if all are installed."""
+    wanted = (*wanted_for(roles), *more)
     missing = (await machine.script(MISSING, *wanted)).stdout.split()
     if not missing:
         return
-    await machine.script(REPAIR, timeout_s=INSTALL_TIMEOUT_S)
-    await machine.script(UPDATE, *APT, "-o", "Acquire::http::Timeout=20", "update")
+    await _when_unlocked(machine, REPAIR)
+    await _when_unlocked(machine, UPDATE, *APT, "-o", "Acquire::http::Timeout=20", "update")
     simulation = await _simulate(machine, wanted)
     refuse_old_slurm(machine.hostname, simulation)
     new = [name for name in simulation.new if name not in receipt.packages]
@@ -129,6 +135,10 @@ async def installed_version(machine: Machine, name: str) -> str:
 
 async def purge(machine: Machine, names: tuple[str, ...]) -> tuple[str, ...]:
     """Purge these packages; return those that were kept because other software depends on them."""
+    if not names:
+        return ()
+    # First the repair, which also needs the lock: another installation may still add packages until it has ended.
+    await _when_unlocked(machine, REPAIR)
     present = await _known_to_dpkg(machine, names)
     removable = await _without_dependants(machine, present)
     if removable:
@@ -139,6 +149,19 @@ async def purge(machine: Machine, names: tuple[str, ...]) -> tuple[str, ...]:
 def foreign_removals(simulation: str, own: tuple[str, ...]) -> tuple[str, ...]:
     removed = re.findall(r"^(?:Remv|Purg) (\S+)", simulation, re.MULTILINE)
     return tuple(name for name in dict.fromkeys(removed) if name not in own)
+
+
+async def _when_unlocked(machine: Machine, script: str, *argv: str) -> None:
+    """Run a script that needs a lock of the package tools. If another process has the lock, raise Temporary."""
+    ran = await machine.script(script, *argv, check=False, timeout_s=INSTALL_TIMEOUT_S)
+    error = ran.stderr.strip()[-500:]
+    if ran.exit_status == LOCKED_STATUS:
+        raise Temporary(f"another installation of packages runs on {machine.hostname}: {error}", after_s=2.0)
+    if ran.exit_status != 0:
+        raise Permanent(
+            f"dpkg on {machine.hostname} was interrupted before and cannot be repaired: {error}",
+            fix=f"ssh {machine.address} dpkg --configure -a",
+        )
 
 
 async def _simulate(machine: Machine, wanted: tuple[str, ...]) -> Simulation:

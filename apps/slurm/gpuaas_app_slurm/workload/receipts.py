@@ -3,13 +3,13 @@
 It is stored on the machine, so that it is not lost when the controller process ends."""
 
 import msgspec
-from gpuaas_sdk.failures import NeedsOperator
+from gpuaas_sdk.failures import Refused
 from gpuaas_sdk.machine import Machine
 
 FOLDER = "/var/lib/gpuaas-app/slurm"
 
 UNITS = ("slurmd", "slurmctld", "slurmdbd", "mariadb", "munge")
-UNITS_TOUCHED = (*(f"{unit}.service" for unit in UNITS), "network-online.target")
+UNITS_TOUCHED = (*(f"{unit}.service" for unit in UNITS), "network-online.target", "logrotate.timer")
 PACKAGE_USERS = ("slurm", "munge", "mysql")
 
 CONFIGURATION = (
@@ -27,14 +27,45 @@ STATE_FOLDERS = ("/var/lib/slurm/slurmctld", "/var/lib/slurm/slurmd")
 OVERWRITTEN = ("/etc/slurm/plugstack.conf",)
 """Files of packages that the app replaces. If they existed before, the receipt contains their old content."""
 
+REPORTER_FOLDER = "/usr/local/lib/gpuaas-slurm"
+FILES_LIST = "/etc/slurm/gpuaas-files"
+"""Path and digest of each file that the app wrote, as `sha256sum` prints them."""
+
+WRITTEN = (
+    *CONFIGURATION,
+    *OVERWRITTEN,
+    "/etc/slurm/gpuaas-gres.conf",
+    *(f"/etc/systemd/system/{unit}.service.d/gpuaas.conf" for unit in UNITS),
+    "/etc/mysql/mariadb.conf.d/60-gpuaas-slurm.cnf",
+    *(f"/etc/slurm/gpuaas/{name}" for name in ("task-prolog", "health-check", "plugstack.conf")),
+    "/etc/slurm/plugstack.conf.d/00-gpuaas.conf",
+    "/etc/slurm/prolog.d/00-gpuaas",
+    "/etc/slurm/epilog.d/00-gpuaas",
+)
+"""Files whose content the app decides. Each machine has those of its roles."""
+
 PATHS = (
     "/usr/sbin/policy-rc.d",
     "/etc/slurm",
     *CONFIGURATION,
     *OVERWRITTEN,
     "/etc/slurm/gpuaas-gres.conf",
+    "/etc/slurm/gpuaas",
+    "/etc/slurm/prolog.d",
+    "/etc/slurm/prolog.d/00-gpuaas",
+    "/etc/slurm/epilog.d",
+    "/etc/slurm/epilog.d/00-gpuaas",
+    "/etc/slurm/plugstack.conf.d",
+    "/etc/slurm/plugstack.conf.d/00-gpuaas.conf",
+    "/etc/exports.d",
+    "/etc/exports.d/gpuaas-slurm.exports",
     *(f"/etc/systemd/system/{unit}.service.d" for unit in UNITS),
     *(f"/etc/systemd/system/{unit}.service.d/gpuaas.conf" for unit in UNITS),
+    REPORTER_FOLDER,
+    "/etc/systemd/system/gpuaas-slurm-health.service",
+    "/run/gpuaas-slurm",
+    FILES_LIST,
+    f"{FILES_LIST}.tar",
     "/etc/mysql",
     "/etc/mysql/mariadb.conf.d/60-gpuaas-slurm.cnf",
     "/etc/munge",
@@ -56,6 +87,7 @@ PATHS = (
     "/etc/subuid-",
     "/etc/subgid-",
     "/var/cache/debconf/tmp.ci",
+    "/var/lib/systemd/timers/stamp-logrotate.timer",
     "/var/lib/ucf/hashfile.1",
     "/var/lib/ucf/hashfile.2",
 )
@@ -120,7 +152,6 @@ async def open_for(machine: Machine, instance_id: str, roles: tuple[str, ...], u
     """Return the receipt of the machine. If there is none, make it by inspecting the machine, still unchanged."""
     receipt = await read(machine, instance_id)
     if receipt is None:
-        await refuse_other_instances(machine, instance_id)
         receipt = first_receipt(instance_id, machine.hostname, await _inspect(machine, users))
         await machine.run("install", "-d", "-m", "0700", FOLDER)
     missing = [role for role in roles if role not in receipt.roles]
@@ -130,14 +161,11 @@ async def open_for(machine: Machine, instance_id: str, roles: tuple[str, ...], u
     return receipt
 
 
-async def refuse_other_instances(machine: Machine, instance_id: str) -> None:
+async def others(machine: Machine, instance_id: str) -> tuple[str, ...]:
+    """Return the ids of the other instances that have a receipt on the machine."""
     listing = await machine.run("find", FOLDER, "-maxdepth", "1", "-name", "*.json", check=False)
-    others = [line for line in listing.stdout.splitlines() if line != path_of(instance_id)]
-    if others:
-        raise NeedsOperator(
-            f"machine {machine.hostname} already belongs to another Slurm instance: {', '.join(others)}",
-            fix="decommission the other instance on this machine first, or choose another allocation",
-        )
+    paths = [line for line in listing.stdout.splitlines() if line != path_of(instance_id)]
+    return tuple(path.rsplit("/", 1)[-1].removesuffix(".json") for path in paths)
 
 
 def first_receipt(instance_id: str, hostname: str, inspection: str) -> Receipt:
@@ -150,7 +178,7 @@ def first_receipt(instance_id: str, hostname: str, inspection: str) -> Receipt:
         elif kind == "empty":
             receipt.folders_to_empty.append(name)
         elif kind == "present" and name in (*CONFIGURATION, *STATE_FOLDERS):
-            raise NeedsOperator(
+            raise Refused(
                 f"machine {hostname} already has Slurm files that this app did not write: {name}",
                 fix=f"check {name}; if that Slurm is no longer used, move the file away and retry",
             )

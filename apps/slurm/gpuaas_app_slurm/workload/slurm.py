@@ -5,23 +5,28 @@ Every function can be repeated after an interruption. The handlers in `bring_up`
 import asyncio
 from collections.abc import Mapping
 
+from gpuaas_sdk import checks
+from gpuaas_sdk.checks import Check, Show
 from gpuaas_sdk.failures import Permanent
 from gpuaas_sdk.machine import Machine
 
+from gpuaas_app_slurm import roles as role_names
 from gpuaas_app_slurm.settings import Settings
-from gpuaas_app_slurm.workload import accounting, cluster, config, facts, nodes, packages, receipts, state
+from gpuaas_app_slurm.workload import (
+    accounting,
+    cluster,
+    config,
+    facts,
+    home,
+    keys,
+    nodes,
+    packages,
+    receipts,
+    state,
+)
 
 POLL_S = 0.2
 
-MAKE_KEY = r"""
-path=$1
-if [ ! -s "$path" ]; then
-  umask 077
-  head -c 1024 /dev/urandom > "$path.new"
-  chown slurm:slurm "$path.new"
-  mv -f "$path.new" "$path"
-fi
-"""
 MAKE_FOLDERS = r"""
 owner=$1; shift
 for folder in "$@"; do [ -d "$folder" ] || install -d -o "$owner" -g "$owner" -m 0755 "$folder"; done
@@ -29,27 +34,38 @@ for folder in "$@"; do [ -d "$folder" ] || install -d -o "$owner" -g "$owner" -m
 
 
 async def install(
-    machine: Machine, instance_id: str, roles: tuple[str, ...], user_ids: Mapping[str, int], progress: nodes.Progress
+    machine: Machine,
+    instance_id: str,
+    roles: tuple[str, ...],
+    user_ids: Mapping[str, int],
+    progress: Show,
+    homes: home.Home = home.LOCAL,
 ) -> None:
-    """Install packages and add users; the receipt is written before each change."""
+    """Install packages, mount the homes and add users; the receipt is written before each change."""
     await progress(f"inspecting {machine.hostname}")
     receipt = await receipts.open_for(machine, instance_id, roles, tuple(user_ids))
     await progress(f"installing packages on {machine.hostname}")
-    await packages.install(machine, receipt, roles)
+    on_controller = role_names.CONTROLLER in roles
+    nfs = home.CLIENT_PACKAGES if homes.kind == "nfs" else ()
+    server = home.SERVER_PACKAGES if homes.is_exported and on_controller else ()
+    await packages.install(machine, receipt, roles, (*nfs, *server))
+    # Slurm's packages rotate /var/log/slurm with logrotate. Packages start nothing while they are installed.
+    await machine.run("systemctl", "enable", "-q", "--now", "logrotate.timer", check=False)
     if "munge" in receipt.packages:
-        # Slurm's Debian packages depend on munge; this cluster authenticates with its own key instead.
+        # Slurm's Debian packages depend on munge. A cluster that uses it enables it with the key of the cluster.
         await machine.run("systemctl", "disable", "-q", "munge")
+    await home.mount(machine, homes, on_controller=on_controller)
     await accounting.add_unix_users(machine, user_ids)
 
 
 async def start_controller(
-    machine: Machine, wanted: config.Cluster, users: tuple[str, ...], settings: Settings, progress: nodes.Progress
+    machine: Machine, wanted: config.Cluster, users: tuple[str, ...], settings: Settings, progress: Show
 ) -> None:
     """Write the key and the configuration, start accounting, then start slurmctld."""
-    await machine.script(MAKE_KEY, config.KEY_PATH)
+    await keys.make(machine, wanted.auth)
     await _put_files(machine, config.controller_files(wanted))
     if await machine.get(config.GRES_DEVICES_PATH) is None:
-        await machine.put(config.GRES_DEVICES_PATH, config.gres_devices(()))
+        await machine.put(config.GRES_DEVICES_PATH, config.gres_devices(None))
     await machine.run("systemctl", "daemon-reload")
     await accounting.start(machine, wanted.cluster_name, users, settings, progress)
     await progress("starting slurmctld")
@@ -58,28 +74,27 @@ async def start_controller(
     await _wait_for_controller(machine, settings, progress)
 
 
-async def read_key(controller: Machine) -> bytes:
-    """Return the key of the cluster from the controller machine. It is stored only on machines, never elsewhere."""
-    key = await controller.get(config.KEY_PATH)
-    if not key:
-        raise Permanent(
-            f"{config.KEY_PATH} is missing on {controller.hostname}: the controller was never started, or was removed",
-            fix="deploy the instance again",
-        )
-    return key
-
-
 async def join(
-    worker: Machine, controller: Machine, cgroup: facts.Cgroup, settings: Settings, progress: nodes.Progress
+    worker: Machine,
+    controller: Machine,
+    cgroup: facts.Cgroup,
+    settings: Settings,
+    progress: Show,
+    auth: keys.Auth = "slurm",
+    homes: home.Home = home.LOCAL,
+    role: str = role_names.WORKER,
 ) -> None:
     """Make the machine a node of the cluster, unless it is one already."""
     if await _is_member(worker, controller):
         return
     machine = await facts.read(worker)
     cluster.refuse_other_cgroup(machine, cgroup)
+    if role == role_names.LOGIN:
+        await _refuse_old_partition(controller)
     await _delete_stale_node(controller, worker.hostname)
-    await worker.put(config.KEY_PATH, await read_key(controller), mode=0o600, owner="slurm:slurm")
-    await _put_files(worker, config.worker_files(controller.address, machine))
+    await keys.put(worker, controller, auth)
+    files_of = config.login_files if role == role_names.LOGIN else config.worker_files
+    await _put_files(worker, files_of(controller.address, machine, homes))
     await worker.run("systemctl", "daemon-reload")
     await progress(f"starting slurmd on {worker.hostname}")
     await worker.run("systemctl", "enable", "-q", "slurmd")
@@ -95,8 +110,8 @@ async def used_cgroup(controller: Machine) -> facts.Cgroup:
     return "v2" if "cgroup/v2" in text else "disabled"
 
 
-async def controller_answers(controller: Machine) -> state.Check:
-    ran = await controller.run("timeout", "10", "scontrol", "ping", check=False)
+async def controller_answers(controller: Machine, as_user: str | None = None) -> Check:
+    ran = await controller.run("timeout", "10", "scontrol", "ping", check=False, as_user=as_user)
     return state.controller_answers(ran.stdout + ran.stderr)
 
 
@@ -113,12 +128,22 @@ async def _put_files(machine: Machine, files: tuple[config.File, ...]) -> None:
     await asyncio.gather(*(machine.put(file.path, file.content, mode=file.mode, owner=file.owner) for file in files))
 
 
-async def _wait_for_controller(machine: Machine, settings: Settings, progress: nodes.Progress) -> None:
-    async def answers() -> state.Check:
+async def _refuse_old_partition(controller: Machine) -> None:
+    """Refuse a login machine in a cluster of an earlier release, whose partition takes every node for jobs."""
+    text = (await controller.get(f"{config.SLURM_FOLDER}/slurm.conf") or b"").decode()
+    if "NodeSet=" not in text:
+        raise Permanent(
+            "the partition of this cluster takes every machine for jobs, because an earlier release deployed it",
+            fix="deploy the instance again to use login machines",
+        )
+
+
+async def _wait_for_controller(machine: Machine, settings: Settings, progress: Show) -> None:
+    async def answers() -> Check:
         return await controller_answers(machine)
 
     # slurmctld may exit after its unit has become active, if it cannot register with slurmdbd. So ping it.
-    check = await nodes.until(answers, timeout_s=settings.controller_start_s, every_s=POLL_S, progress=progress)
+    check = await checks.until(answers, within_s=settings.controller_start_s, every_s=POLL_S, show=progress)
     if not check.ok:
         raise await _did_not_start(machine, "slurmctld", check.reason)
 
@@ -140,11 +165,11 @@ async def _delete_stale_node(controller: Machine, name: str) -> None:
         await nodes.delete(controller, name)
 
 
-async def _wait_until_idle(worker: Machine, controller: Machine, settings: Settings, progress: nodes.Progress) -> None:
-    async def idle() -> state.Check:
+async def _wait_until_idle(worker: Machine, controller: Machine, settings: Settings, progress: Show) -> None:
+    async def idle() -> Check:
         return state.node_idle(worker.hostname, await nodes.read(controller, worker.hostname))
 
-    check = await nodes.until(idle, timeout_s=settings.join_s, every_s=POLL_S, progress=progress)
+    check = await checks.until(idle, within_s=settings.join_s, every_s=POLL_S, show=progress)
     if not check.ok:
         raise await _did_not_start(worker, "slurmd", check.reason)
 

@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 import msgspec
+from gpuaas_sdk.checks import Check
 
 DRAIN_PREFIX = "gpuaas:"
 """The reason of every drain by this app starts with this text."""
@@ -18,13 +19,6 @@ UNFIT = {
     "FAIL": "is marked failed",
     "UNKNOWN": "has not registered yet",
 }
-
-
-class Check(msgspec.Struct, frozen=True):
-    """The result of a check. Users see the reason if it failed."""
-
-    ok: bool
-    reason: str = ""
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -50,7 +44,18 @@ class Job(msgspec.Struct, frozen=True):
     job_id: int
     user: str
     state: str
+    started_at: datetime.datetime | None = None
     ends_at: datetime.datetime | None = None
+    nodes: tuple[str, ...] = ()
+    """The nodes that it runs on."""
+    required_nodes: tuple[str, ...] = ()
+    """The nodes that its user named: without them it never starts."""
+    gpus: int = 0
+
+    def gpu_hours(self, now: datetime.datetime) -> float:
+        """Return the GPU time that it has used, which is lost if it is cancelled."""
+        ran_s = (now - self.started_at).total_seconds() if self.started_at else 0.0
+        return self.gpus * max(0.0, ran_s) / 3600
 
 
 def parse_nodes(text: str) -> tuple[Node, ...]:
@@ -67,11 +72,12 @@ def controller_answers(ping: str) -> Check:
     return Check(False, f"slurmctld does not answer: {ping.strip() or 'scontrol ping printed nothing'}")
 
 
-def accounting_ready(clusters: str, cluster_name: str) -> Check:
+def accounting_answers(clusters: str, cluster_name: str) -> Check:
     """Pass if slurmdbd has the cluster. `clusters` is the output of `sacctmgr -nP show cluster format=Cluster`."""
-    if cluster_name in clusters.split():
+    if cluster_name in clusters.splitlines():
         return Check(True)
-    return Check(False, f"slurmdbd has no cluster {cluster_name}")
+    shown = clusters.strip()[-300:] or "it printed no cluster"
+    return Check(False, f"slurmdbd does not answer for cluster {cluster_name}: {shown}")
 
 
 def node_idle(name: str, node: Node | None) -> Check:
@@ -98,11 +104,29 @@ def node_drained(name: str, node: Node | None, jobs: tuple[Job, ...]) -> Check:
         return Check(False, f"Slurm has no node {name}")
     if "DRAIN" not in node.flags or "UNDRAIN" in node.flags:
         return Check(False, f"node {name} is {node.slurm_state}, not drained")
+    return no_work(name, node, jobs)
+
+
+def no_work(name: str, node: Node | None, jobs: tuple[Job, ...]) -> Check:
+    """Pass if no job can run on the node: Slurm does not have it, or it answers and runs none."""
+    if node is None:
+        return Check(True)
     if jobs or node.flags & WORKING:
         return Check(False, _still_running(name, jobs))
     if node.flags & {"NOT_RESPONDING", "DOWN", "UNKNOWN"}:
         return Check(False, f"node {name} is {node.slurm_state}: it is unknown whether jobs still run there")
     return Check(True)
+
+
+def waiting_for(name: str, jobs: tuple[Job, ...]) -> tuple[Job, ...]:
+    """Return the queued jobs whose user named the node. Without the node they never start, or end as NODE_FAIL."""
+    return tuple(job for job in jobs if "PENDING" in job.state and name in job.required_nodes)
+
+
+def hosts(expression: str) -> tuple[str, ...]:
+    """Expand a list of hosts as Slurm prints it: `gpu-[1-3,07],login` has five."""
+    parts = re.findall(r"(?:[^,\[]|\[[^\]]*\])+", expression)
+    return tuple(name for part in parts for name in _expanded(part))
 
 
 def last_job_over(names: tuple[str, ...], nodes: tuple[Node, ...]) -> Check:
@@ -113,6 +137,10 @@ def last_job_over(names: tuple[str, ...], nodes: tuple[Node, ...]) -> Check:
 
 def drain_reason(operation_id: str, reason: str) -> str:
     return f"{DRAIN_PREFIX}{operation_id}: {reason or 'no reason given'}"
+
+
+def drained_by_operation(node: Node, operation_id: str) -> bool:
+    return "DRAIN" in node.flags and node.reason.startswith(f"{DRAIN_PREFIX}{operation_id}:")
 
 
 def drained_by_app(node: Node) -> bool:
@@ -161,12 +189,25 @@ def _because(node: Node) -> str:
     return f": {node.reason}" if node.reason else ""
 
 
+def _expanded(part: str) -> list[str]:
+    match = re.match(r"([^\[]*)\[([^\]]*)\](.*)$", part)
+    if match is None:
+        return [part]
+    before, ranges, after = match.groups()
+    numbers = [number for item in ranges.split(",") for number in _range(item)]
+    return [f"{before}{number}{rest}" for number in numbers for rest in _expanded(after)]
+
+
+def _range(item: str) -> list[str]:
+    first, _, last = item.partition("-")
+    return [f"{number:0{len(first)}d}" for number in range(int(first), int(last or first) + 1)]
+
+
 def _answer(text: str) -> Any:
     return msgspec.json.decode(text)
 
 
 def _node(raw: dict[str, Any]) -> Node:
-    gpus = re.findall(r"(?:^|,)gpu(?::[A-Za-z][^:,(]*)?:(\d+)", raw.get("gres", ""))
     return Node(
         name=raw["name"],
         flags=frozenset(raw["state"]),
@@ -174,24 +215,35 @@ def _node(raw: dict[str, Any]) -> Node:
         reason_by=raw.get("reason_set_by_user", ""),
         cpus=raw.get("cpus", 0),
         memory_mb=raw.get("real_memory", 0),
-        gpus=sum(int(count) for count in gpus),
+        gpus=gpu_count(raw.get("gres", "")),
         version=raw.get("version", ""),
     )
 
 
 def _job(raw: dict[str, Any]) -> Job:
-    end = raw.get("end_time", {})
-    known = end.get("set") and not end.get("infinite") and end.get("number", 0) > 0
-    limit = raw.get("time_limit", {})
+    gpus = re.findall(r"(?:^|,)gres/gpu=(\d+)", raw.get("tres_alloc_str", "") or raw.get("tres_req_str", ""))
     return Job(
         job_id=raw["job_id"],
         user=raw.get("user_name", ""),
         state="+".join(raw.get("job_state", [])),
+        started_at=_moment(raw.get("start_time", {})),
         # For a job without a time limit, Slurm reports an end time that is a year away.
-        ends_at=datetime.datetime.fromtimestamp(end["number"], datetime.UTC)
-        if known and not limit.get("infinite")
-        else None,
+        ends_at=None if raw.get("time_limit", {}).get("infinite") else _moment(raw.get("end_time", {})),
+        nodes=hosts(raw.get("nodes", "")),
+        required_nodes=hosts(raw.get("required_nodes", "")),
+        gpus=sum(int(count) for count in gpus),
     )
+
+
+def gpu_count(gres: str) -> int:
+    """Return the number of GPUs in the text of a node's generic resources: `gpu:a100:4(S:0-1)`."""
+    counts = re.findall(r"(?:^|,)gpu(?::[A-Za-z][^:,(]*)?:(\d+)", gres)
+    return sum(int(count) for count in counts)
+
+
+def _moment(number: dict[str, Any]) -> datetime.datetime | None:
+    known = number.get("set") and not number.get("infinite") and number.get("number", 0) > 0
+    return datetime.datetime.fromtimestamp(number["number"], datetime.UTC) if known else None
 
 
 def running_version(config_text: str) -> str:

@@ -7,7 +7,7 @@ import msgspec
 from gpuaas_app_slurm import roles
 from gpuaas_app_slurm.workload import receipts
 
-UNITS_OF = {roles.WORKER: ("slurmd",), roles.CONTROLLER: ("slurmctld", "slurmdbd", "mariadb")}
+UNITS_OF = {roles.WORKER: ("slurmd",), roles.LOGIN: ("slurmd",), roles.CONTROLLER: ("slurmctld", "slurmdbd", "mariadb")}
 
 
 class Undo(msgspec.Struct, frozen=True):
@@ -59,5 +59,5 @@ def left_behind(instance_id: str, roles_left: Sequence[str]) -> str:
 def _undo_one_role(leaving: str) -> Undo:
     units = UNITS_OF[leaving]
     drop_ins = tuple(f"/etc/systemd/system/{unit}.service.d/gpuaas.conf" for unit in units)
-    folders = ("/var/lib/slurm/slurmd",) if leaving == roles.WORKER else ()
+    folders = ("/var/lib/slurm/slurmd",) if leaving != roles.CONTROLLER else ()
     return Undo(stop_units=units, paths=drop_ins, empty_folders=folders)

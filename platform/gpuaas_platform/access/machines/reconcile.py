@@ -2,7 +2,7 @@
 
 import functools
 
-from gpuaas_contract.access import MACHINE_ACCESS, MachineGrant
+from gpuaas_contract.access import MachineGrant
 
 from gpuaas_platform.access.machines import revoke, rules, store
 from gpuaas_platform.allocations import service as allocations
@@ -11,6 +11,7 @@ from gpuaas_platform.call import Site, system_origin
 from gpuaas_platform.catalog import service as catalog
 from gpuaas_platform.identity import authority
 from gpuaas_platform.identity import service as identity
+from gpuaas_platform.instances import stewardships
 from gpuaas_platform.kit import clock, db
 from gpuaas_platform.kit.reactions import Reactions
 from gpuaas_platform.nodes import presence
@@ -56,14 +57,17 @@ async def _over(site: Site, reader: db.Reader) -> list[tuple[MachineGrant, str]]
     held = await allocations.many(reader, sorted({grant.allocation_id for grant in active}))
     heads = await operations.heads_by_id(reader, sorted({grant.operation_id for grant in active} - {""}))
     entitled = await catalog.entitled(reader, {(head.project_id, head.app_slug) for head in heads.values()})
+    observed = await stewardships.many(reader, sorted({grant.instance_id for grant in active} - {""}))
     sessions = await identity.existing_sessions(reader, {grant.session_id for grant in active} - {""})
     actors = await authority.actors(reader, {grant.actor_id for grant in active}, now)
 
     def why_over(grant: MachineGrant) -> str:
         actor, operation = actors.get(grant.actor_id), heads.get(grant.operation_id)
         scopes = authority.scopes_of(grant.org_id, grant.project_id)
-        may_enter = actor is not None and authority.can(actor.caller, MACHINE_ACCESS.permission, scopes) == "allowed"
-        operates = actor is not None and (operation is None or operation.app_slug in actor.caller.apps)
+        may_enter = actor is not None and authority.can(actor.caller, rules.permission(grant), scopes) == "allowed"
+        steward = observed.get(grant.instance_id)
+        app_slug = operation.app_slug if operation else steward.app_slug if steward else ""
+        operates = actor is not None and (not app_slug or app_slug in actor.caller.apps)
         present = rules.Conditions(
             allocation=held.get(grant.allocation_id),
             operation=operation,
@@ -71,6 +75,7 @@ async def _over(site: Site, reader: db.Reader) -> list[tuple[MachineGrant, str]]
             session_exists=not grant.session_id or grant.session_id in sessions,
             is_permitted=may_enter and operates,
             is_entitled=operation is not None and (operation.project_id, operation.app_slug) in entitled,
+            steward=steward.steward if steward else None,
             leases_count=leases_count,
         )
         return rules.why_over(grant, present, now)

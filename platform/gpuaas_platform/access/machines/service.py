@@ -7,6 +7,7 @@ import datetime
 import secrets
 import socket
 
+import msgspec
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -16,16 +17,35 @@ from gpuaas_contract.capacity import Allocation
 from gpuaas_contract.event_types import MachineGranted
 from gpuaas_contract.paths import AllocationPath, ProjectPath
 
-from gpuaas_platform.access.machines import authority, rules, store
+from gpuaas_platform.access.machines import authority, revoke, rules, store
+from gpuaas_platform.allocations import rules as allocation_rules
 from gpuaas_platform.allocations import service as allocations
+from gpuaas_platform.allocations.people import rules as people_rules
+from gpuaas_platform.allocations.people import service as people
 from gpuaas_platform.call import Call
+from gpuaas_platform.catalog import permissions
+from gpuaas_platform.identity.posix import service as posix
+from gpuaas_platform.instances import service as instances
 from gpuaas_platform.kit import db, ids, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.nodes import rules as node_rules
-from gpuaas_platform.operations import fence
+from gpuaas_platform.operations import fence, stewards
 from gpuaas_platform.record import service as record
 
 _SSH_PORT = 22
+
+
+async def check_root(call: Call[AllocationPath], body: RequestMachineAccess) -> RequestMachineAccess:
+    """Check the request before the transaction, because a denial must be recorded even if the call is rolled back."""
+    rules.check_as(body)
+    if body.instance_id:
+        await _ask_for_observer(call)
+    if body.as_ == "root" and not body.operation_id and call.caller.actor_type == "user":
+        reader, project = call.site.database.reader, call.in_project()
+        if not await permissions.holds(reader, call.caller, project, rules.ROOT):
+            admins = await people.admins(reader, project, call.now)
+            raise await permissions.denial(call, rules.ROOT, rules.no_root(admins))
+    return body
 
 
 async def with_signing_key(call: Call, body: RequestMachineAccess) -> tuple[RequestMachineAccess, Ed25519PrivateKey]:
@@ -36,15 +56,24 @@ async def with_signing_key(call: Call, body: RequestMachineAccess) -> tuple[Requ
 async def grant(
     tx: db.Tx, call: Call[AllocationPath], prepared: tuple[RequestMachineAccess, Ed25519PrivateKey]
 ) -> MachineAccess:
-    """Grant access. A controller gets it only for an operation it claimed, on a machine of the operation's instance."""
+    """Grant access. A controller gets it only for an operation it claimed or an instance it looks after, on a machine
+    of the instance."""
     body, signing_key = prepared
     allocation = await allocations.in_project(tx, call.in_project().project_id, call.path.allocation_id)
     if body.operation_id:
         await check_claim(tx, call, allocation, body.operation_id, body.epoch)
+    elif body.instance_id:
+        return await _observe(tx, call, allocation, body, signing_key)
     elif call.caller.actor_type != "user":
-        fix = "Send operation_id and epoch of an operation you claimed."
-        raise errors.PermissionDenied("A service account enters a machine only for an operation it holds.", fix=fix)
-    return await _sign_and_record(tx, call, allocation, body, signing_key)
+        fix = "Send operation_id and epoch of an operation you claimed, or instance_id and epoch of your stewardship."
+        raise errors.PermissionDenied(
+            "A service account enters a machine only for an operation or an instance it holds.", fix=fix
+        )
+    rules.check_open(allocation)
+    is_root = bool(body.operation_id) or body.as_ == "root"
+    door = rules.root_door(allocation) if is_root else await _own_door(tx, call, allocation)
+    call.details["access"] = door.access
+    return await _sign_and_record(tx, call, allocation, body, door, signing_key)
 
 
 async def list_grants(reader: db.Reader, call: Call[ProjectPath, GrantQuery]) -> EncodedPage[MachineGrant]:
@@ -58,29 +87,82 @@ async def check_claim(
 ) -> None:
     """Refuse a caller without the newest claim of the operation, and a machine that its instance does not use."""
     operation = await fence.check(tx, call, operation_id, epoch)
-    if operation.instance_id not in allocation.used_by_instance_ids:
-        raise errors.PermissionDenied(
-            "The allocation does not belong to this operation's instance.",
-            details={"instance_id": operation.instance_id},
-            fix="Ask for a machine of a member of this instance.",
-        )
+    _check_used(allocation, operation.instance_id)
     await fence.check_entitled(tx, operation)
 
 
+def _check_used(allocation: Allocation, instance_id: str) -> None:
+    if instance_id not in allocation.used_by_instance_ids:
+        raise errors.PermissionDenied(
+            "The allocation does not belong to this instance.",
+            details={"instance_id": instance_id},
+            fix="Ask for a machine of a member of this instance.",
+        )
+
+
+async def _ask_for_observer(call: Call[AllocationPath]) -> None:
+    """Have a machine that an earlier release prepared get its user for observers. In a transaction of its own, because
+    the request itself is refused until the user exists."""
+    reader, allocation_id = call.site.database.reader, call.path.allocation_id
+    allocation = await allocations.in_project(reader, call.in_project().project_id, allocation_id)
+    if allocation_rules.must_ask_for_observer(allocation, call.now) and not call.dry_run:
+        await call.site.database.write(lambda tx: allocations.ask_for_observer(tx, call, allocation_id))
+
+
+async def _observe(
+    tx: db.Tx,
+    call: Call[AllocationPath],
+    allocation: Allocation,
+    body: RequestMachineAccess,
+    signing_key: Ed25519PrivateKey,
+) -> MachineAccess:
+    """Grant observer access to the steward of the instance. It replaces the access that was granted before: the steward
+    asks again only if its connection broke."""
+    instance = await instances.in_project(tx, call, body.instance_id)
+    await stewards.check(tx, call, instance, body.epoch)
+    _check_used(allocation, instance.instance_id)
+    rules.check_open(allocation)
+    allocation_rules.check_observer(allocation, call.now)
+    call.details["access"] = "observer"
+    body = msgspec.structs.replace(body, instance_id=instance.instance_id)
+    replaced = [grant for grant in await store.active(tx) if rules.is_replaced(grant, allocation, body)]
+    for grant in replaced:
+        await revoke.end(tx, call.origin, grant, "a newer certificate replaces it")
+    if replaced:
+        await revoke.send(tx, call.site, call.origin, allocation.node_id)
+    return await _sign_and_record(tx, call, allocation, body, rules.observer_door(allocation), signing_key)
+
+
+async def _own_door(reader: db.Reader, call: Call, allocation: Allocation) -> rules.Door:
+    """Return the door to the caller's own account, which the agent must have made on the machine."""
+    user_id = call.caller.actor_id
+    identity = await posix.identity_of(reader, allocation.org_id, user_id)
+    await people.check_has_account(reader, allocation, user_id)
+    if identity is None:
+        raise errors.AccountPending
+    return rules.Door("person", identity.login, people_rules.principal(allocation.allocation_id, user_id))
+
+
 async def _sign_and_record(
-    tx: db.Tx, call: Call, allocation: Allocation, body: RequestMachineAccess, signing_key: Ed25519PrivateKey
+    tx: db.Tx,
+    call: Call,
+    allocation: Allocation,
+    body: RequestMachineAccess,
+    door: rules.Door,
+    signing_key: Ed25519PrivateKey,
 ) -> MachineAccess:
     """Sign and save a grant. A dry run returns no certificate: it could not be revoked, as no grant is saved."""
     terms = rules.terms(
         allocation,
+        door,
         actor_id=call.caller.actor_id,
-        operation_id=body.operation_id,
+        held_id=body.operation_id or body.instance_id,
         source=_source(call.peer, allocation.address),
         ttl_s=body.ttl_s,
         ttl_max_s=call.site.settings.machine_access_ttl_max_s,
         now=call.now,
     )
-    granted = _new_grant(call, allocation, body, terms)
+    granted = _new_grant(call, allocation, body, terms, door)
     certificate = _sign(signing_key, body.public_key, int(granted.serial), terms)
     await store.GRANTS.insert(tx, granted)
     await record.emit(tx, call.origin, "access.machine.granted", structs.pick(MachineGranted, granted), granted)
@@ -91,13 +173,13 @@ async def _sign_and_record(
         principal=terms.principal,
         host=allocation.address,
         port=_SSH_PORT,
-        user=allocation.username_on_node,
+        user=door.user,
         host_public_key=await allocations.host_public_key(tx, allocation),
     )
 
 
 def _new_grant(
-    call: Call, allocation: Allocation, body: RequestMachineAccess, terms: rules.CertificateTerms
+    call: Call, allocation: Allocation, body: RequestMachineAccess, terms: rules.CertificateTerms, door: rules.Door
 ) -> MachineGrant:
     session = datetime.timedelta(seconds=call.site.settings.machine_session_s_max)
     return MachineGrant(
@@ -108,7 +190,8 @@ def _new_grant(
         node_id=allocation.node_id,
         node_name=allocation.node_name,
         operation_id=body.operation_id,
-        epoch=body.epoch if body.operation_id else 0,
+        instance_id=body.instance_id,
+        epoch=body.epoch if body.operation_id or body.instance_id else 0,
         actor_type="user" if call.caller.actor_type == "user" else "service_account",
         actor_id=call.caller.actor_id,
         actor_name=call.caller.name,
@@ -118,7 +201,8 @@ def _new_grant(
         state="active",
         granted_at=call.now,
         expires_at=terms.valid_to,
-        sessions_until=None if body.operation_id else call.now + session,
+        access=door.access,
+        sessions_until=None if body.operation_id or body.instance_id else call.now + session,
     )
 
 

@@ -1,4 +1,4 @@
-"""Pure: which public keys are accepted, which keys a machine must have, and when to install them."""
+"""Pure: which public keys are accepted, and which keys the allocation's user on a machine must have."""
 
 import base64
 import binascii
@@ -7,16 +7,16 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import msgspec
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from gpuaas_contract import errors
 from gpuaas_contract.ssh_keys import RSA_BITS_MIN, PersonOnAllocation
 
+from gpuaas_platform.allocations import installation
+
 RECHECK_AFTER = datetime.timedelta(seconds=10)
 """How often all machines' keys are compared with people's roles. A removed role takes effect within this time."""
-RETRY_AFTER = datetime.timedelta(seconds=15)
 _FIELD = {"field": "public_key"}
 _KINDS = (ed25519.Ed25519PublicKey, ec.EllipticCurvePublicKey, rsa.RSAPublicKey)
 
@@ -49,22 +49,6 @@ class Chosen:
     fingerprint: str
 
 
-class KeySet(msgspec.Struct, frozen=True, kw_only=True):
-    """The keys on one allocation's machine, as last reported, and the installation in progress."""
-
-    allocation_id: str
-    digest: str
-    """Digest of the key lines that the machine last reported as installed."""
-    installed: list[str] = []
-    installed_at: datetime.datetime | None = None
-    asked: str = ""
-    """Digest of the key lines that the task in progress installs; empty if there is no task."""
-    asked_fingerprints: list[str] = []
-    task_id: str = ""
-    retry_at: datetime.datetime | None = None
-    error: str = ""
-
-
 def read_public_key(text: str, comment: str) -> PublicKey:
     """Parse a public key: one line without SSH options. Refuse a key that is not valid or too weak."""
     words = text.strip().split(None, 2)
@@ -91,40 +75,9 @@ def lines(keys: Iterable[Chosen]) -> list[str]:
     return [f"{key.public_key} {key.name}" for key in keys]
 
 
-def digest(keys: Sequence[str]) -> str:
-    return hashlib.sha256("\n".join(keys).encode()).hexdigest()
-
-
-def new_set(allocation_id: str) -> KeySet:
-    """Return the key set of a machine on which no keys are installed."""
-    return KeySet(allocation_id=allocation_id, digest=digest([]))
-
-
-def must_install(present: KeySet, chosen: Iterable[Chosen], now: datetime.datetime) -> bool:
-    """Return whether to queue a task: the wanted keys are not installed, no task installs them, and no pause is on."""
-    wanted_digest = digest(lines(wanted(chosen)))
-    if present.asked:
-        return present.asked != wanted_digest
-    is_pausing = present.retry_at is not None and present.retry_at > now
-    return present.digest != wanted_digest and not is_pausing
-
-
-def asked(present: KeySet, keys: Sequence[Chosen], task_id: str) -> KeySet:
-    return msgspec.structs.replace(
-        present, asked=digest(lines(keys)), asked_fingerprints=[key.fingerprint for key in keys], task_id=task_id
-    )
-
-
-def ended(present: KeySet, task_id: str, error: str, now: datetime.datetime) -> KeySet:
-    """Return the key set after a task ended. Only the newest task counts; an earlier task may end after it."""
-    if present.task_id != task_id:
-        return present
-    after = msgspec.structs.replace(present, asked="", asked_fingerprints=[], task_id="", error=error)
-    if error:
-        return msgspec.structs.replace(after, retry_at=now + RETRY_AFTER)
-    return msgspec.structs.replace(
-        after, digest=present.asked, installed=present.asked_fingerprints, installed_at=now, retry_at=None
-    )
+def digest(chosen: Iterable[Chosen]) -> str:
+    """Return the digest of the keys that the machine must have."""
+    return installation.digest(lines(wanted(chosen)))
 
 
 def shown(chosen: Sequence[Chosen]) -> list[PersonOnAllocation]:
@@ -145,7 +98,7 @@ def _why_not(person: Chosen) -> str:
     if not person.is_active:
         return "they are disabled"
     if not person.may_enter:
-        return "none of their roles in the project lets them log in to machines"
+        return "none of their roles in the project lets them log in as root (access.machine.root)"
     return "" if person.public_key else "they have registered no key"
 
 

@@ -1,4 +1,6 @@
-"""People's SSH keys, and the complete set of keys that each allocation's machine must have.
+"""People's SSH keys, and the complete set of keys that open the user with sudo of each allocation's machine.
+
+Everyone's keys also open their own account, without sudo: see `allocations.people`.
 
 The loop compares the keys on each machine with the chosen people, their keys and their role bindings. It queues tasks
 until the machine has the wanted keys.
@@ -16,10 +18,13 @@ from gpuaas_contract.paths import AllocationPath, Path, SshKeyPath
 from gpuaas_contract.ssh_keys import SSH_KEYS_PER_PERSON_MAX, AddSshKey, AllocationKeys, SetAllocationPeople, SshKey
 from gpuaas_contract.wire import NoBody, PageQuery
 
+from gpuaas_platform.allocations import installation
 from gpuaas_platform.allocations import service as allocations
+from gpuaas_platform.allocations.installation import InstalledSet
 from gpuaas_platform.allocations.keys import rules, store
 from gpuaas_platform.call import Call, Origin, Site
 from gpuaas_platform.identity import authority
+from gpuaas_platform.identity.posix import service as posix
 from gpuaas_platform.identity.users import service as users
 from gpuaas_platform.kit import clock, db, ids, names, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
@@ -27,7 +32,8 @@ from gpuaas_platform.nodes.tasks import service as tasks
 from gpuaas_platform.record import service as record
 
 TASK = "allocation.install_authorized_keys"
-_PERMISSION = "access.machine.connect"
+_PERMISSION = "access.machine.root"
+"""The keys log in as the allocation's user, which has sudo."""
 _LIVE = ("requested", "provisioning", "active")
 
 
@@ -85,7 +91,7 @@ async def choose(tx: db.Tx, call: Call[AllocationPath], body: SetAllocationPeopl
         wanted.add(user_id)
     call.details["user_ids"] = sorted(wanted)
     await store.set_people(tx, allocation.allocation_id, sorted(wanted))
-    present = await store.key_set(tx, allocation.allocation_id) or rules.new_set(allocation.allocation_id)
+    present = await store.key_set(tx, allocation.allocation_id) or installation.new_set(allocation.allocation_id)
     chosen = await _chosen(tx, [allocation.allocation_id], call.now)
     await _install(tx, call.site, call.origin, allocation, present, chosen[allocation.allocation_id])
     return await get(tx, call)
@@ -93,9 +99,9 @@ async def choose(tx: db.Tx, call: Call[AllocationPath], body: SetAllocationPeopl
 
 async def get(reader: db.Reader, call: Call[AllocationPath]) -> AllocationKeys:
     allocation_id = (await allocations.get(reader, call)).allocation_id
-    present = await store.key_set(reader, allocation_id) or rules.new_set(allocation_id)
+    present = await store.key_set(reader, allocation_id) or installation.new_set(allocation_id)
     chosen = (await _chosen(reader, [allocation_id], call.now))[allocation_id]
-    is_installed = present.digest == rules.digest(rules.lines(rules.wanted(chosen))) and not present.asked
+    is_installed = present.digest == rules.digest(chosen) and not present.asked
     state = "installed" if is_installed else "pending"
     return structs.pick(AllocationKeys, present, people=rules.shown(chosen), state=state)
 
@@ -110,7 +116,9 @@ async def due(reader: db.Reader, now: datetime.datetime, *, compare_all: bool) -
         if look.check_at <= at or look.allocation_status not in _LIVE:
             return True
         is_prepared = look.allocation_status != "requested"
-        return is_prepared and rules.must_install(look.key_set, chosen[look.key_set.allocation_id], now)
+        return is_prepared and installation.must_install(
+            look.key_set, rules.digest(chosen[look.key_set.allocation_id]), now
+        )
 
     return [look.key_set.allocation_id for look in looks if needs_write(look)]
 
@@ -131,7 +139,7 @@ async def installation_ended(tx: db.Tx, origin: Origin, allocation: Allocation, 
     present = await store.key_set(tx, allocation.allocation_id)
     if present is None:
         return
-    after = rules.ended(present, task_id, error, origin.now)
+    after = installation.ended(present, task_id, error, origin.now)
     await store.save(tx, after, clock.micros(after.retry_at) if after.retry_at else 0)
     if after.installed != present.installed:
         payload = structs.pick(AllocationKeysChanged, allocation, installed=after.installed)
@@ -141,7 +149,7 @@ async def installation_ended(tx: db.Tx, origin: Origin, allocation: Allocation, 
 async def forget_installed(tx: db.Tx, allocation_id: str) -> None:
     """Record that the machine has no keys, because it was reinstalled."""
     if await store.key_set(tx, allocation_id) is not None:
-        await store.save(tx, rules.new_set(allocation_id), 0)
+        await store.save(tx, installation.new_set(allocation_id), 0)
 
 
 async def _chosen(
@@ -174,17 +182,17 @@ async def _chosen(
 
 
 async def _install(
-    tx: db.Tx, site: Site, origin: Origin, allocation: Allocation, present: rules.KeySet, chosen: Sequence[rules.Chosen]
+    tx: db.Tx, site: Site, origin: Origin, allocation: Allocation, present: InstalledSet, chosen: Sequence[rules.Chosen]
 ) -> None:
     after, has_user = present, allocation.status != "requested"
-    if has_user and rules.must_install(present, chosen, origin.now):
+    if has_user and installation.must_install(present, rules.digest(chosen), origin.now):
         keys = rules.wanted(chosen)
         allocation_id, user = allocation.allocation_id, allocation.username_on_node
         params = {"allocation_id": allocation_id, "user": user, "public_keys": rules.lines(keys)}
         about = (allocation.node_id, TASK, allocation_id)
         task_id = await tasks.queue(tx, site, origin, *about, params, project_id=allocation.project_id)
-        after = rules.asked(present, keys, task_id)
-    is_pausing = after.retry_at is not None and after.retry_at > origin.now
+        after = installation.asked(present, rules.digest(chosen), [key.fingerprint for key in keys], task_id)
+    is_pausing = installation.is_pausing(after, origin.now)
     await store.save(tx, after, clock.micros(after.retry_at) if is_pausing and after.retry_at else store.NEVER)
 
 
@@ -192,3 +200,4 @@ async def _look_again(tx: db.Tx, call: Call, key: SshKey) -> None:
     call.details["fingerprint"] = key.fingerprint
     await store.mark_due(tx, key.user_id)
     tx.wake(allocations.LOOP)
+    tx.wake(posix.TOPIC)

@@ -1,12 +1,13 @@
 """SQL of people's SSH keys and of the key sets on machines."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
 from gpuaas_contract.ssh_keys import SshKey
 
-from gpuaas_platform.allocations.keys.rules import KeySet
+from gpuaas_platform.allocations.installation import InstalledSet
 from gpuaas_platform.kit import db
 from gpuaas_platform.kit.tables import Table
 
@@ -15,7 +16,7 @@ SSH_KEYS = Table(
 )
 NEVER = 2**62
 """Value of `check_at` for key sets that need no check before the next comparison of all key sets."""
-_KEY_SET = msgspec.json.Decoder(KeySet)
+_KEY_SET = msgspec.json.Decoder(InstalledSet)
 _LOOK = """SELECT sets.document, sets.check_at, allocations.status FROM allocation_key_sets sets
            LEFT JOIN allocations ON allocations.allocation_id = sets.allocation_id"""
 
@@ -33,7 +34,7 @@ class OnAllocation(NamedTuple):
 class Look(NamedTuple):
     """A key set, with the values that decide whether it needs a write."""
 
-    key_set: KeySet
+    key_set: InstalledSet
     check_at: int
     allocation_status: str
     """Status of the allocation; empty if it no longer exists."""
@@ -62,7 +63,7 @@ async def people(reader: db.Reader, allocation_ids: Sequence[str] | None) -> lis
     return [OnAllocation(row[0], row[1], row[2], row[3], SSH_KEYS.decode(row[4]) if row[4] else None) for row in rows]
 
 
-async def key_set(reader: db.Reader, allocation_id: str) -> KeySet | None:
+async def key_set(reader: db.Reader, allocation_id: str) -> InstalledSet | None:
     row = await reader.one("SELECT document FROM allocation_key_sets WHERE allocation_id = $1", allocation_id)
     return _KEY_SET.decode(row[0]) if row is not None else None
 
@@ -73,7 +74,7 @@ async def looks(reader: db.Reader, due_at: int) -> list[Look]:
     return [Look(_KEY_SET.decode(row[0]), row[1], row[2] or "") for row in rows]
 
 
-async def save(tx: db.Tx, key_set: KeySet, check_at: int) -> None:
+async def save(tx: db.Tx, key_set: InstalledSet, check_at: int) -> None:
     sql = """INSERT INTO allocation_key_sets (allocation_id, check_at, document) VALUES ($1, $2, $3)
              ON CONFLICT (allocation_id) DO UPDATE SET check_at = excluded.check_at, document = excluded.document"""
     await tx.run(sql, key_set.allocation_id, check_at, msgspec.json.encode(key_set).decode())
@@ -82,6 +83,16 @@ async def save(tx: db.Tx, key_set: KeySet, check_at: int) -> None:
 async def delete(tx: db.Tx, allocation_id: str) -> None:
     await tx.run("DELETE FROM allocation_key_sets WHERE allocation_id = $1", allocation_id)
     await tx.run("DELETE FROM allocation_people WHERE allocation_id = $1", allocation_id)
+
+
+async def lines_of(reader: db.Reader, user_ids: Sequence[str] | None) -> dict[str, list[str]]:
+    """Return user id -> public keys, for these people or for all who have one."""
+    wanted = [] if user_ids is None else user_ids
+    where = "1 = 1" if user_ids is None else f"user_id IN ({db.marks(len(wanted))})"
+    keys: dict[str, list[str]] = defaultdict(list)
+    for key in await SSH_KEYS.find(reader, f"{where} ORDER BY ssh_key_id", *wanted):
+        keys[key.user_id].append(key.public_key)
+    return keys
 
 
 async def mark_due(tx: db.Tx, user_id: str) -> None:

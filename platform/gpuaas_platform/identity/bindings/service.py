@@ -16,6 +16,7 @@ from gpuaas_contract.wire import NoBody, Page, PageQuery
 
 from gpuaas_platform.call import Call
 from gpuaas_platform.identity import authority, orgs, rules, store
+from gpuaas_platform.identity.posix import service as posix
 from gpuaas_platform.identity.users import service as users
 from gpuaas_platform.kit import db, paging, structs
 from gpuaas_platform.record import service as record
@@ -39,6 +40,8 @@ async def create(tx: db.Tx, call: Call, body: BindRole) -> RoleBinding:
         name = (await users.named(tx, user_id)).name
         raise errors.Conflict(f"{name} already has the role {body.role} here.")
     binding_id = await store.bind(tx, user_id, body.role, scope, created_by=caller.actor_id, now=call.now)
+    if call.owner.org_id:
+        await posix.ensure(tx, call.site.settings, call.owner.org_id, user_id, call.now)
     call.details.update(user_id=user_id, role=body.role)
     return await _at(tx, call, scope, binding_id)
 
@@ -60,6 +63,7 @@ async def delete(
             fix=f"Give another user the role first: gpuaas binding grant USER {role}",
         )
     await store.unbind(tx, binding_id)
+    tx.wake(posix.TOPIC)
     if role == BREAK_GLASS:
         await _announce_end(tx, call, call.in_project(), binding)
     call.details.update(user_id=user_id, role=role)
@@ -81,6 +85,7 @@ async def take_break_glass(tx: db.Tx, call: Call, body: BreakGlass) -> RoleBindi
     binding_id = await store.bind(
         tx, user_id, BREAK_GLASS, scope, created_by=user_id, now=call.now, expires_at=expires_at, reason=reason
     )
+    await posix.ensure(tx, call.site.settings, project.org_id, user_id, call.now)
     granted = BreakGlassGranted(binding_id=binding_id, user_id=user_id, reason=reason, expires_at=expires_at)
     await record.emit(tx, call.origin, "identity.break_glass.granted", granted, project)
     details = {"reason": reason, "expires_at": expires_at.isoformat()}
@@ -97,6 +102,7 @@ async def end_break_glass(tx: db.Tx, call: Call[BindingPath], _: NoBody) -> Role
     if project is None:
         raise LookupError(binding.scope)
     await store.unbind(tx, binding_id)
+    tx.wake(posix.TOPIC)
     await _announce_end(tx, call, project, binding)
     details = {"reason": binding.reason, "user_id": binding.user_id}
     await record.audit(tx, call.origin, "identity.break_glass.ended", binding_id, project, details=details)

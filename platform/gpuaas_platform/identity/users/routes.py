@@ -1,10 +1,12 @@
 """Routes of users and role bindings."""
 
 from gpuaas_contract import bindings as contract
+from gpuaas_contract import posix as contract_posix
 from gpuaas_contract import users as people
 
 from gpuaas_platform.call import Routes
 from gpuaas_platform.identity.bindings import service as bindings
+from gpuaas_platform.identity.posix import service as posix
 from gpuaas_platform.identity.users import service as users
 
 routes = Routes()
@@ -27,3 +29,5 @@ routes.write(contract.ORG_BINDING_DELETE, bindings.delete)
 routes.write(contract.PROJECT_BINDING_DELETE, bindings.delete)
 routes.write(contract.BREAK_GLASS_CREATE, bindings.take_break_glass)
 routes.write(contract.BREAK_GLASS_END, bindings.end_break_glass)
+
+routes.write(contract_posix.POSIX_IDENTITY_SET, posix.set_identity)

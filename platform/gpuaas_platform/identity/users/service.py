@@ -80,6 +80,7 @@ async def disable(tx: db.Tx, call: Call[UserPath], _: NoBody) -> User:
             fix="Give another user the role first: gpuaas binding grant USER platform_admin --platform",
         )
     await store.set_user_state(tx, user_id, "disabled")
+    tx.wake(store.PEOPLE_TOPIC)
     await token_store.end_tokens_of(tx, user_id)
     return await named(tx, user_id)
 
@@ -87,6 +88,7 @@ async def disable(tx: db.Tx, call: Call[UserPath], _: NoBody) -> User:
 async def enable(tx: db.Tx, call: Call[UserPath], _: NoBody) -> User:
     user_id = (await get(tx, call)).user_id
     await store.set_user_state(tx, user_id, "active")
+    tx.wake(store.PEOPLE_TOPIC)
     return await named(tx, user_id)
 
 

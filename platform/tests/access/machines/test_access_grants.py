@@ -88,13 +88,13 @@ async def test_the_list_shows_who_may_enter_which_machine_for_which_operation_un
 
 async def test_a_dry_run_shows_what_would_be_granted_and_no_certificate(world: World, entered: Entered) -> None:
     """A certificate would open the machine, and no one could revoke what is not on the list."""
-    body = {"public_key": _PUBLIC_KEY}
+    body = {"public_key": _PUBLIC_KEY, "as": "root"}
     where = {"query": {"dry_run": "true"}, "allocation_id": entered.allocation_id}
     shown = await world.call(access.MACHINE_ACCESS, body, **where)
     assert (shown.principal, shown.certificate) == (entered.allocation_id, "")
     assert len(await entered.listed()) == 1
     with pytest.raises(errors.ValidationFailed, match="not an OpenSSH public key"):
-        await world.call(access.MACHINE_ACCESS, {"public_key": "junk"}, **where)
+        await world.call(access.MACHINE_ACCESS, {**body, "public_key": "junk"}, **where)
 
 
 async def test_a_certificate_has_one_principal_one_source_and_is_valid_for_ten_minutes(entered: Entered) -> None:
@@ -297,7 +297,7 @@ async def test_a_persons_access_ends_with_their_role_and_with_them(world: World)
     _, allocation_id = await _allocation(world, "n1")
     ada = await world.person("ada")
     for taken in (_take_role, _disable_person):
-        binding = await world.call(bindings.PROJECT_BINDING_CREATE, {"user_id": ada.user_id, "role": "project_member"})
+        binding = await world.call(bindings.PROJECT_BINDING_CREATE, {"user_id": ada.user_id, "role": "project_admin"})
         granted = await world.machine_access(ada.token, allocation_id)
         await grants_reconcile.sweep(world.site)
         assert (await _grant(world, granted.grant_id)).state == "active"
@@ -354,7 +354,7 @@ async def _grant(world: World, grant_id: str) -> access.MachineGrant:
 
 async def _take_role(world: World, _: str, binding_id: str) -> str:
     await world.call(bindings.PROJECT_BINDING_DELETE, binding_id=binding_id)
-    return "the person may no longer log in to machines of the project"
+    return "the person may no longer log in to machines of the project as root"
 
 
 async def _disable_person(world: World, user_id: str, _: str) -> str:

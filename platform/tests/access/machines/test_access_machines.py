@@ -12,7 +12,7 @@ import asyncssh
 import pytest
 from access_lab import Entrance, Held, Machines, certificate_by, enter, lab
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from gpuaas_contract import access, capacity, catalog, identity
+from gpuaas_contract import access, bindings, capacity, catalog, identity, posix
 from server_process import Cloud
 
 pytestmark = pytest.mark.machines
@@ -110,7 +110,7 @@ async def test_revoking_ends_live_sessions_of_both_clients_and_all_that_runs_in_
 ) -> None:
     other = await enter(cloud, tmp_path, (await access_lab.allocations(cloud))["gpu-1"].allocation_id)
     async with asyncssh.connect(**other.options()) as kept, asyncssh.connect(**entrance.options()) as connection:
-        process = await connection.create_process("echo started; sudo -n sleep 7777 & sleep 7778")
+        process = await connection.create_process("echo started; sudo -n sleep 7777 & setsid -f sleep 7776; sleep 7778")
         assert await process.stdout.readline() == "started\n"
         openssh = await asyncio.create_subprocess_exec(
             *entrance.ssh("echo started; sleep 7779"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -173,6 +173,54 @@ async def test_a_node_that_was_cut_off_ends_the_session_when_it_is_back(cloud: C
     assert await access_lab.is_refused_by_both(entrance)
 
 
+ACCOUNTS = "getent passwd | awk -F: '$3 >= 20000 && $3 < 60000 {print $1, $3, $4, $6}'; getent group gpuaas-people"
+
+
+async def test_people_have_accounts_of_their_own_and_lose_them_with_the_role(cloud: Cloud, tmp_path: Path) -> None:
+    allocation_id = (await access_lab.allocations(cloud))["gpu-2"].allocation_id
+    ada_id, ada, role = await access_lab.person(cloud, "ada")
+    bea_id, bea, _ = await access_lab.person(cloud, "bea", "project_admin")
+    people = {item.login: item for item in (await cloud.call(posix.POSIX_PEOPLE)).items}
+    hers = await access_lab.enter_as_person(cloud, tmp_path, allocation_id, ada)
+    assert (hers.granted.user, hers.granted.principal) == ("ada", f"{allocation_id}/{ada_id}")
+    identity_there = f"{people['ada'].uid} {people['ada'].gid} /home/people/ada\n"
+    assert access_lab.ssh_answer(hers, "echo $(id -u) $(id -g) $HOME") == (0, identity_there)
+    assert access_lab.ssh_answer(hers, "sudo", "-n", "true")[0] == 1
+    made = await asyncio.to_thread(lab, "exec", "gpu-2", "--", "sh", "-c", ACCOUNTS)
+    for login in ("admin", "ada", "bea"):
+        assert f"{login} {people[login].uid} {people[login].gid} /home/people/{login}\n" in made
+    folder = tmp_path / "bea"
+    folder.mkdir()
+    other = await access_lab.enter_as_person(cloud, folder, allocation_id, bea)
+    swapped = hers.with_certificate(other.granted.certificate)
+    assert access_lab.ssh_answer(swapped, "true")[0] == 255, "one person's certificate opens no other account"
+    async with asyncssh.connect(**hers.options()) as connection, asyncssh.connect(**other.options()) as kept:
+        line = "echo x >~/thesis; setsid -f sleep 7790; echo started; sleep 7791"
+        process = await connection.create_process(line)
+        assert await process.stdout.readline() == "started\n"
+        job = f"systemd-run --quiet --uid={people['ada'].uid} --unit=job-7 sleep 7792"
+        await asyncio.to_thread(lab, "exec", "gpu-2", "--", "sh", "-c", job)
+        await cloud.call(bindings.PROJECT_BINDING_DELETE, binding_id=role)
+        async with asyncio.timeout(2 * ENDS_WITHIN_S):
+            await connection.wait_closed()
+        assert (await kept.run("echo still here", check=True)).stdout == "still here\n"
+    await access_lab.until_enforced(cloud, hers.granted.grant_id)
+    assert await access_lab.is_refused_by_both(hers)
+    await _until_gone("gpu-2", "sleep 779[01]")
+    left = await asyncio.to_thread(lab, "exec", "gpu-2", "--", "sh", "-c", "pgrep -f 'sleep 7792$'; cat ~ada/thesis")
+    assert left.split()[-1] == "x"
+    assert len(left.split()) == 2, "the job of a scheduler continues"
+    assert bea_id in {item.user_id for item in (await cloud.call(posix.POSIX_PEOPLE)).items if item.state == "active"}
+
+
+async def _until_gone(machine: str, pattern: str) -> None:
+    """Wait until no process has these words."""
+    async with asyncio.timeout(access_lab.READY_S):
+        listing = ("exec", machine, "--", "sh", "-c", f"pgrep -af '^{pattern}' || true")
+        while await asyncio.to_thread(lab, *listing):  # noqa: ASYNC110 - no event reports it
+            await asyncio.sleep(0.1)
+
+
 async def test_a_released_allocation_ends_its_sessions_and_leaves_no_trust_behind(cloud: Cloud, tmp_path: Path) -> None:
     allocation_id = (await access_lab.allocations(cloud))["gpu-2"].allocation_id
     entrance = await enter(cloud, tmp_path, allocation_id)
@@ -184,5 +232,6 @@ async def test_a_released_allocation_ends_its_sessions_and_leaves_no_trust_behin
             await connection.wait_closed()
     await access_lab.until_enforced(cloud, entrance.granted.grant_id)
     assert await access_lab.is_refused_by_both(entrance)
-    left = "ls /etc/gpuaas/ssh /run/gpuaas /etc/ssh/sshd_config.d/50-gpuaas.conf 2>/dev/null; true"
+    left = "ls /etc/gpuaas/ssh /run/gpuaas /etc/ssh/sshd_config.d/50-gpuaas.conf /etc/gpuaas/people /home/people"
+    left = f"{left} 2>/dev/null; {ACCOUNTS}; pgrep -f 'sleep 7792$'; true"
     assert await asyncio.to_thread(lab, "exec", "gpu-2", "--", "sh", "-c", left) == ""

@@ -34,6 +34,7 @@ def test_a_certificate_is_valid_no_longer_than_the_platform_allows(
 ) -> None:
     terms = rules.terms(
         ALLOCATION,
+        rules.root_door(ALLOCATION),
         actor_id="user_1",
         operation_id="",
         source="192.0.2.9",

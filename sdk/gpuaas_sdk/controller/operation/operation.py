@@ -2,20 +2,23 @@
 creates it. Every report carries the epoch of the claim."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, TypeVarTuple
+from typing import Any, Literal, TypeVarTuple
 
+import msgspec
 from gpuaas_contract.access import MACHINE_ACCESS, MachineAccess, RequestMachineAccess
 from gpuaas_contract.artifacts import Artifact
 from gpuaas_contract.catalog import SecretPurpose
 from gpuaas_contract.credentials import Credential
 from gpuaas_contract.deliveries import Delivery
-from gpuaas_contract.errors import ApiError, Conflict, LeaseLost
+from gpuaas_contract.errors import ApiError, Conflict, LeaseLost, NotFound
 from gpuaas_contract.holds import Hold
-from gpuaas_contract.instances import MEMBER_GET, AccessBundle, Instance, Member
+from gpuaas_contract.instances import MEMBER_GET, MEMBER_LIST, AccessBundle, Instance, Member
 from gpuaas_contract.lifecycles import GONE_MEMBER, MemberStatus
 from gpuaas_contract.operations import INSTANCE_KINDS, OPERATION_GET, Evidence
 from gpuaas_contract.placements import FileMode
+from gpuaas_contract.protocol import report as protocol
 from gpuaas_contract.runtime import (
     ACCESS_PUBLISH,
     MEMBER_REPORT,
@@ -23,13 +26,14 @@ from gpuaas_contract.runtime import (
     ReportMember,
 )
 
+from gpuaas_sdk.checks import Check
 from gpuaas_sdk.controller import rules
 from gpuaas_sdk.controller.lease import Lease
 from gpuaas_sdk.controller.operation import artifacts, secrets
 from gpuaas_sdk.controller.operation.machines import CERTIFICATE_TTL_S, Connect, Machines
 from gpuaas_sdk.controller.operation.steps import Result, Steps
-from gpuaas_sdk.failures import Permanent
-from gpuaas_sdk.machine import Machine
+from gpuaas_sdk.failures import Permanent, Refused
+from gpuaas_sdk.machine import Machine, MachineAway, MachineUnreachable
 from gpuaas_sdk.machine.record import recorded
 
 Arguments = TypeVarTuple("Arguments")
@@ -75,8 +79,9 @@ class Operation:
         self._lease = lease
         self._members = {member.member_id: member for member in members}
         self._targets = {target.member_id: target for target in record.targets}
+        self._failures: tuple[tuple[Member, Permanent], ...] = ()
         self._steps = Steps(lease)
-        self._machines = Machines(self._grant, connect, self._steps.add_line)
+        self._machines = Machines(self._grant, connect, self._steps.add_line, work=self.id, is_resumed=self.attempt > 1)
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -130,13 +135,101 @@ class Operation:
         """Show users what the running step waits for. A message that is the same as the last one is not sent."""
         await self._steps.say(message)
 
+    async def until(
+        self, check: Callable[[], Awaitable[Check]], *, every_s: float = 2.0, within_s: float | None = None
+    ) -> Check:
+        """Ask until the check passes, and show users its reason whenever that changes.
+
+        Returns the last answer: one that did not pass only if `within_s` is over. A `Temporary` error counts as an
+        answer that did not pass. Past the operation's deadline raises `Permanent`.
+
+            async def drained() -> Check:
+                jobs = await jobs_on(machine)
+                return Check(not jobs, f"{len(jobs)} jobs run on {machine.hostname}")
+
+            await op.until(drained)"""
+        return await self._steps.until(check, every_s, within_s)
+
+    async def on(
+        self, member: Member, work: Callable[[Machine], Awaitable[Result]], *, patience_s: float = 60.0
+    ) -> Result:
+        """Run `await work(machine)`, again and again while the machine is unreachable.
+
+        Raises `MachineAway` if the machine was unreachable for `patience_s`. The work must be safe to repeat.
+
+            version = await op.on(member, read_version, patience_s=30)"""
+        away_since: float | None = None
+        while True:
+            try:
+                result = await work(await self.machine(member))
+            except MachineUnreachable as error:
+                away_since = away_since or time.monotonic()
+                if time.monotonic() - away_since >= patience_s:
+                    raise MachineAway(member.node_name, member.address, patience_s, error.reason) from error
+                await self._steps.show_wait(str(error), member.member_id)
+                await asyncio.sleep(min(rules.pause_s(error.after_s), patience_s))
+            else:
+                await self._steps.end_wait(member.member_id)
+                return result
+
+    async def answers(self, member: Member, *, patience_s: float = 20.0) -> bool:
+        """Return whether the member's machine answers within the time.
+
+        if not await op.answers(member):
+            raise Refused("the machine does not answer", fix="use force if it will not come back")"""
+        try:
+            await self.on(member, lambda machine: machine.run("true"), patience_s=patience_s)
+        except MachineAway:
+            return False
+        return True
+
+    def now(self, member: Member) -> Member:
+        """Return the member as it was last reported; `member` may be an older copy of it."""
+        return self._members.get(member.member_id, member)
+
+    def status_before(self, member: Member) -> MemberStatus | None:
+        """Return the status that a target had when the operation was requested or retried; an undo returns to it."""
+        target = self._targets.get(member.member_id)
+        return target.status_before if target else None
+
+    async def is_used_by(self, instance_id: str, member: Member) -> bool:
+        """Return whether another instance of the project has a live member on the machine of this member.
+
+        An app asks before it takes over what an instance has left on a machine."""
+        try:
+            page = await self._lease.call(MEMBER_LIST, query={"live": True, "page_size": 500}, instance_id=instance_id)
+        except NotFound:
+            return False
+        return any(other.allocation_id == member.allocation_id for other in page.items)
+
+    async def advance(self, member: Member, status: Literal["provisioning", "joining"]) -> None:
+        """Report the status of a new member, unless it has this or a later one, as after a crash or in a retry.
+
+        await op.advance(member, "joining")"""
+        before = {"provisioning": ("requested", "failed"), "joining": ("requested", "provisioning", "failed")}
+        if self.now(member).status in before[status]:
+            if status == "joining" and self.now(member).status == "requested":
+                await self.report(member, status="provisioning")
+            await self.report(member, status=status)
+
     async def each(
-        self, members: Iterable[Member], function: Callable[[Member], Awaitable[None]], *, at_once: int = 0
-    ) -> None:
+        self,
+        members: Iterable[Member],
+        function: Callable[[Member], Awaitable[None]],
+        *,
+        at_once: int = 0,
+        raises: bool = True,
+    ) -> rules.Results:
         """Run `await function(member)` for all members, `at_once` at a time. A failed member does not stop the others.
 
         Without `at_once`, all run at the same time, or as many as the stop rule allows to fail. Members that the
-        stop rule skips are not started. Raises `MembersFailed` if any member failed."""
+        stop rule skips are not started. A member whose function raises `Refused` keeps the status that it had before.
+
+        If any member failed, raises `MembersFailed`. With `raises=False`, returns instead which members are `ok` and
+        which `failed`, and the operation fails after the handler has ended.
+
+            joined = await op.each(op.to_do, join, raises=False)
+            await op.each(joined.ok, run_first_job)"""
         chosen = tuple(members)
         slots = asyncio.Semaphore(at_once or self.stop_after_failures or max(1, len(chosen)))
         results = await asyncio.gather(
@@ -150,8 +243,18 @@ class Operation:
         failures = tuple(
             (member, result) for member, result in zip(chosen, results, strict=True) if isinstance(result, Permanent)
         )
-        if failures:
+        if failures and raises:
             raise rules.MembersFailed(failures, len(chosen))
+        self._failures += failures
+        failed = {member.member_id for member, _ in failures}
+        ok = tuple(member for member in chosen if member.member_id not in failed and not self.skips(member))
+        return rules.Results(ok, failures)
+
+    def raise_failures(self) -> None:
+        """Raise the failures that `each` returned. The kit calls this when the handler has ended."""
+        failures, self._failures = self._failures, ()
+        if failures:
+            raise rules.MembersFailed(failures, max(len(failures), len(self._targets)))
 
     async def report(
         self,
@@ -162,10 +265,12 @@ class Operation:
         detail: dict[str, Any] | None = None,
         version: str | None = None,
         evidence: Evidence | None = None,
+        refused: bool = False,
     ) -> Member:
         """Report the state of a member and return the member. Without a status, detail or version, it stays.
 
-        The first report of `removing` needs recent evidence that the member is idle, if it was ever ready."""
+        The first report of `removing` needs recent evidence that the member is idle, if it was ever ready. With
+        `refused`, nothing was changed, and the member gets the status that it had before; `each` reports this."""
         known = self._members.get(member.member_id, member)
         report = ReportMember(
             epoch=self._lease.epoch,
@@ -174,12 +279,18 @@ class Operation:
             adapter_detail=detail,
             observed_version=version,
             evidence=evidence,
+            refused=refused,
         )
+        target = self._targets.get(member.member_id)
+        if refused and target is not None:
+            restored = protocol.status_after_refusal(target, known)
+            report = msgspec.structs.replace(report, status=restored)
         self._lease.note(await self._lease.report(MEMBER_REPORT, report, member_id=member.member_id))
         reported = await self._moved(known) if rules.moves(self.kind, known, report) else rules.reported(known, report)
         self._members[member.member_id] = reported
-        if target := self._targets.get(member.member_id):
-            self._targets[member.member_id] = rules.with_outcome(self._lease.record, target, reported)
+        if target is not None:
+            refusal = reason if refused else None
+            self._targets[member.member_id] = rules.with_outcome(self._lease.record, target, reported, refusal)
         return reported
 
     async def publish_access(self, bundle: AccessBundle) -> None:
@@ -232,13 +343,15 @@ class Operation:
             entry.end(0, placement.path.encode())
             return placement.path
 
-    async def until_deadline(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
-        """Repeat the attempt after `Temporary` errors. Past the operation's deadline raise `Permanent`."""
-        return await self._steps.until_deadline(attempt)
+    async def until_deadline(self, attempt: Callable[[], Awaitable[Result]], member: Member | None = None) -> Result:
+        """Repeat the attempt after `Temporary` errors, and show what it waits for. Past the operation's deadline raise
+        `Permanent`."""
+        return await self._steps.until_deadline(attempt, member.member_id if member else "")
 
     async def turn_back(self) -> None:
         """Begin to undo the work. The kit calls this after a cancel, when the handler has stopped."""
         self.backs_out = True
+        self._failures = ()
         await self._steps.turn_back()
 
     async def close(self) -> None:
@@ -263,7 +376,7 @@ class Operation:
             if self.skips(member):
                 return None
             try:
-                await self.until_deadline(lambda: function(member))
+                await self.until_deadline(lambda: function(member), member)
             except Conflict:
                 await self._read_skipped()
                 if not self.skips(member):
@@ -275,7 +388,9 @@ class Operation:
 
     async def _report_failed(self, member: Member, error: Permanent) -> None:
         known = self._members.get(member.member_id, member)
-        if known.status not in GONE_MEMBER:
+        if isinstance(error, Refused) and not self.backs_out:
+            await self.report(member, reason=rules.clipped(str(error)), refused=True)
+        elif known.status not in GONE_MEMBER:
             detail = None if known.adapter_detail else {"error": rules.clipped(str(error))}
             await self.report(member, status="failed", reason=str(error), detail=detail)
         if self.stop_after_failures:

@@ -15,7 +15,7 @@ from gpuaas_contract.errors import LeaseLost
 from gpuaas_contract.lifecycles import StepState
 from gpuaas_contract.runtime import STEP_REPORT, ReportStep
 
-from gpuaas_sdk import traces
+from gpuaas_sdk import checks, traces
 from gpuaas_sdk.controller import rules
 from gpuaas_sdk.controller.lease import Lease
 from gpuaas_sdk.failures import Permanent, Temporary
@@ -25,6 +25,9 @@ from gpuaas_sdk.outcomes import NoAnswer
 log = structlog.get_logger()
 
 Result = TypeVar("Result")
+
+WAIT = "wait"
+"""Name of the step that shows what an operation waits for between its other steps; a later wait has a number."""
 
 
 @dataclass
@@ -51,6 +54,9 @@ class Steps:
         self._finished = rules.finished_steps(lease.record)
         self._running: set[tuple[str, str]] = set()
         self._open: dict[tuple[str, str], _RunningStep] = {}
+        self._waits: dict[str, _RunningStep] = {}
+        """The step that shows a wait outside any other step, by member id; empty for the whole operation."""
+        self._waits_total = sum(step.name.startswith(WAIT) for step in lease.record.steps)
 
     async def run(self, name: str, member_id: str, attempt: Callable[[], Awaitable[None]]) -> None:
         """Run the step unless it already succeeded."""
@@ -93,26 +99,65 @@ class Steps:
         if step is not None:
             step.digest.add(line)
 
-    async def until_deadline(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
-        """Repeat the attempt after `Temporary` errors. Past the operation's deadline raise `Permanent`."""
+    async def until_deadline(self, attempt: Callable[[], Awaitable[Result]], member_id: str = "") -> Result:
+        """Repeat the attempt after `Temporary` errors. Past the operation's deadline raise `Permanent`.
+
+        Outside a step, the reason is shown as a step of its own, `wait`, which ends when the work continues."""
         while True:
             try:
-                return await attempt()
+                result = await attempt()
             except Temporary as error:
                 pause_s = rules.pause_s(error.after_s)
-                retry_at = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=pause_s)
-                if retry_at >= self._lease.record.deadline_at:
+                if self._is_past_deadline(pause_s):
                     raise Permanent(f"The operation reached its deadline; the last error was: {error}") from error
-                await self.say(str(error))
+                await self.show_wait(str(error), member_id)
                 await asyncio.sleep(pause_s)
+            else:
+                await self.end_wait(member_id)
+                return result
+
+    async def until(self, check: checks.Ask, every_s: float, within_s: float | None = None) -> checks.Check:
+        """Ask until the check passes or the time is over. Past the operation's deadline raise `Permanent`."""
+        left_s = (self._lease.record.deadline_at - datetime.datetime.now(datetime.UTC)).total_seconds()
+        bound_s = max(0.0, left_s if within_s is None else min(within_s, left_s))
+        answer = await checks.until(check, within_s=bound_s, every_s=every_s, show=self.show_wait)
+        if not answer.ok and self._is_past_deadline(0):
+            raise Permanent(f"The operation reached its deadline; it waited because: {answer.reason}")
+        return answer
 
     async def turn_back(self) -> None:
         """Begin to undo the work: report interrupted steps as failed, and allow every step to run again."""
         for step in list(self._open.values()):
             await self._report(step, "failed", "stopped because the operation was cancelled")
         self._finished.clear()
+        self._waits.clear()
+
+    def _is_past_deadline(self, pause_s: float) -> bool:
+        next_at = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=pause_s)
+        return next_at >= self._lease.record.deadline_at
+
+    async def show_wait(self, reason: str, member_id: str = "") -> None:
+        """Show why the work waits: in the running step, or in a step for the wait."""
+        if _CURRENT_STEP.get() is not None:
+            await self.say(reason)
+            return
+        step = self._waits.get(member_id)
+        if step is None:
+            self._waits_total += 1
+            name = WAIT if self._waits_total == 1 else f"{WAIT} ({self._waits_total})"
+            step = self._waits[member_id] = _RunningStep(name, member_id)
+        if reason != step.message:
+            await self._report(step, "running", reason)
+
+    async def end_wait(self, member_id: str = "") -> None:
+        """End the step that shows a wait, if there is one: the work continues."""
+        step = self._waits.pop(member_id, None)
+        if step is not None:
+            await self._report(step, "succeeded", "")
 
     async def _perform(self, step: _RunningStep, attempt: Callable[[], Awaitable[None]]) -> None:
+        for member_id in {"", step.member_id}:
+            await self.end_wait(member_id)
         await self._report(step, "running", "")
         try:
             await self.until_deadline(attempt)

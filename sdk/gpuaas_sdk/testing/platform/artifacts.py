@@ -112,7 +112,8 @@ class Artifacts:
     def place(self, artifact_id: str, request: PlaceArtifact) -> ArtifactPlacement:
         """Place the artifact. The returned placement is `queued`; the next read returns its result."""
         artifact, operation = self._artifact(artifact_id), self._runtime.claimed(request.operation_id, request.epoch)
-        self._records.check_machine(operation, request.allocation_id)
+        targets = [target.allocation_id for target in operation.targets]
+        self._records.check_machine(operation.instance_id, request.allocation_id, targets)
         now, location = self._records.clock(), rows.place(request.allocation_id)
         queued = ArtifactPlacement(
             placement_id=self._records.new_id("plc"),

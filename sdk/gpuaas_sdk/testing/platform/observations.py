@@ -13,15 +13,17 @@ from gpuaas_contract.runtime import (
 
 from gpuaas_sdk.testing.platform.edge import Account
 from gpuaas_sdk.testing.platform.records import Records
+from gpuaas_sdk.testing.platform.stewards import Stewards
 
 
 class Observations:
     """The controllers that sent a request, and their observations of instances."""
 
-    def __init__(self, records: Records, app_slug: str, account: Account) -> None:
+    def __init__(self, records: Records, stewards: Stewards, app_slug: str, account: Account) -> None:
         self.controllers: dict[str, Controller] = {}
         """By holder."""
         self._records = records
+        self._stewards = stewards
         self._app_slug = app_slug
         self._account = account
         self.other_apps: set[str] = set()
@@ -48,15 +50,15 @@ class Observations:
 
     def report(self, instance_id: str, report: ReportRuntime) -> RuntimeReported:
         """Store the observations that are accepted, and return those that are refused."""
-        instance = self._records.instance(instance_id)
-        request.check_operator(instance, self._account)
+        instance = self._stewards.check_reporter(instance_id, report.epoch)
         if report.observed_revision > instance.revision:
             raise ValidationFailed(
                 f"The report is about another revision: the instance is at revision {instance.revision}.",
                 details={"field": "observed_revision"},
             )
         results = [self._observe(instance, observed) for observed in report.members]
-        updated = self._records.update_status(instance, observation.conditions(report, self._records.clock()))
+        conditions = observation.conditions(report, self._records.clock()) + self._stewards.note_look(instance)
+        updated = self._records.update_status(instance, conditions)
         self.seen(report.holder)
         return RuntimeReported(
             instance=updated,

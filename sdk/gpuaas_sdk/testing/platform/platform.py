@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 from gpuaas_contract.artifacts import Artifact
-from gpuaas_contract.catalog import Manifest, SecretPurpose
+from gpuaas_contract.catalog import Manifest, SecretPurpose, StewardSpec
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.holds import Hold, HoldKind
 from gpuaas_contract.instances import AccessBundle, Instance, Member
@@ -32,6 +32,7 @@ from gpuaas_sdk.testing.platform.records import Clock, Records
 from gpuaas_sdk.testing.platform.routes import Routes
 from gpuaas_sdk.testing.platform.runtime import Runtime
 from gpuaas_sdk.testing.platform.secrets import Secrets
+from gpuaas_sdk.testing.platform.stewards import Stewards
 from gpuaas_sdk.testing.server import serving
 
 
@@ -44,10 +45,11 @@ class FakePlatform:
         *,
         secret_purposes: Sequence[SecretPurpose] = (),
         permissions: Collection[str] = CONTROLLER_KEYS,
+        steward: StewardSpec = StewardSpec(),  # noqa: B008 - frozen
         clock: Clock = lambda: datetime.datetime.now(datetime.UTC),
     ) -> None:
-        """`secret_purposes` must be those that the app's manifest declares; so must `permissions`, if its `controller`
-        lists any."""
+        """`secret_purposes` and `steward` must be those that the app's manifest declares; so must `permissions`, if its
+        `controller` lists any."""
         self.app_slug = app_slug
         self.project_id = "prj_test"
         self.key_id = "key_test"
@@ -55,7 +57,8 @@ class FakePlatform:
         self.records = Records(self.project_id, clock)
         account = Account(self.key_id, frozenset({app_slug}), frozenset(permissions))
         self.runtime = Runtime(self.records, account)
-        self.observations = Observations(self.records, app_slug, account)
+        self.stewards = Stewards(self.records, account, steward)
+        self.observations = Observations(self.records, self.stewards, app_slug, account)
         self.secrets = Secrets(self.records, self.runtime, secret_purposes)
         self.artifacts = Artifacts(self.records, self.runtime)
         self._edge = Edge(self.project_id, account, self.client_secret)
@@ -66,6 +69,7 @@ class FakePlatform:
             records=self.records,
             runtime=self.runtime,
             observations=self.observations,
+            stewards=self.stewards,
             secrets=self.secrets,
             artifacts=self.artifacts,
         )
@@ -221,6 +225,14 @@ class FakePlatform:
         """Let the lease expire now, as if its controller had sent no heartbeats."""
         self.runtime.expire_lease(operation_id)
         self._changes.wake()
+
+    def expire_stewardship(self, instance: Instance) -> None:
+        """Let the stewardship of the instance expire now, as if its controller had not renewed it."""
+        self.stewards.expire(instance.instance_id)
+
+    def instance(self, instance_id: str) -> Instance:
+        """Return the instance as it is now, with its steward."""
+        return self.stewards.shown(self.records.instance(instance_id))
 
     def lose_answers(self, endpoint: Endpoint[Any, Any], count: int = 1) -> None:
         """Discard the responses to the next `count` calls of this endpoint; the calls still take effect."""

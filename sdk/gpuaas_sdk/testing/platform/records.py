@@ -3,7 +3,7 @@
 import datetime
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from gpuaas_contract.catalog import Manifest
@@ -12,6 +12,7 @@ from gpuaas_contract.holds import Hold, HoldKind
 from gpuaas_contract.instances import AccessBundle, Condition, Instance, Member
 from gpuaas_contract.lifecycles import ENDED_OPERATION, GONE_MEMBER, SERVING_MEMBER
 from gpuaas_contract.operations import INSTANCE_KINDS, LogLine, Operation, OperationKind, Progress
+from gpuaas_contract.posix import PosixPerson
 from gpuaas_contract.protocol import log, status
 from gpuaas_contract.protocol.log import LogState
 from gpuaas_contract.runtime import ReportedLogLine
@@ -36,6 +37,8 @@ class Records:
         self.logs: dict[str, list[LogLine]] = {}
         """Lines of the controller's log, by operation id."""
         self._log_states: dict[str, LogState] = {}
+        self.people: list[PosixPerson] = []
+        """The people of the project; a test adds them."""
         self.manifests: dict[str, Manifest] = {}
         """The manifest of each version of the app."""
         self._numbers = itertools.count(1)
@@ -123,10 +126,9 @@ class Records:
         now = self.clock()
         return [hold for hold in self.holds.values() if hold.instance_id == instance_id and hold.expires_at > now]
 
-    def check_machine(self, operation: Operation, allocation_id: str) -> None:
-        """Raise `NotFound` unless the allocation belongs to the operation's instance."""
-        members = self.live_members(operation.instance_id)
-        used = {member.allocation_id for member in members} | {target.allocation_id for target in operation.targets}
+    def check_machine(self, instance_id: str, allocation_id: str, more: Iterable[str] = ()) -> None:
+        """Raise `NotFound` unless the allocation belongs to the instance, or is one of `more`."""
+        used = {member.allocation_id for member in self.live_members(instance_id)} | set(more)
         if allocation_id not in used:
             raise NotFound(f"There is no allocation {allocation_id} in this project.")
 

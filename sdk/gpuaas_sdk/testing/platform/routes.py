@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from gpuaas_contract import deliveries, placements
+from gpuaas_contract import deliveries, placements, stewardships
 from gpuaas_contract.access import MACHINE_ACCESS, MachineAccess, RequestMachineAccess
 from gpuaas_contract.artifacts import LIST as ARTIFACT_LIST
 from gpuaas_contract.artifacts import Artifact
@@ -17,6 +17,7 @@ from gpuaas_contract.errors import ApiError
 from gpuaas_contract.instances import INSTANCE_GET, INSTANCE_LIST, MEMBER_GET, MEMBER_LIST, Instance, Member
 from gpuaas_contract.lifecycles import GONE_MEMBER
 from gpuaas_contract.operations import OPERATION_GET, OPERATION_LOG, LogLine, Operation, OperationQuery, Receipt
+from gpuaas_contract.posix import POSIX_PEOPLE, PosixPerson
 from gpuaas_contract.runtime import (
     ACCESS_PUBLISH,
     CLAIM,
@@ -45,6 +46,7 @@ from gpuaas_sdk.testing.platform.observations import Observations
 from gpuaas_sdk.testing.platform.records import Records
 from gpuaas_sdk.testing.platform.runtime import Runtime
 from gpuaas_sdk.testing.platform.secrets import Secrets
+from gpuaas_sdk.testing.platform.stewards import Stewards
 
 EXPIRY_CHECK_S = 0.05
 """Interval at which a waiting claim checks for expired leases."""
@@ -59,6 +61,7 @@ class Routes:
     records: Records
     runtime: Runtime
     observations: Observations
+    stewards: Stewards
     secrets: Secrets
     artifacts: Artifacts
 
@@ -79,6 +82,9 @@ class Routes:
             self._change(RUNTIME_REPORT, self.observations.report, about="instance_id"),
             self._change(deliveries.DELIVERY_CREATE, self.artifacts.deliver, about="artifact_id"),
             self._change(placements.PLACEMENT_CREATE, self.artifacts.place, about="artifact_id"),
+            self._change(stewardships.ACCESS_PUBLISH, self.stewards.publish_access, about="instance_id"),
+            self._change(stewardships.OPERATION_REQUEST, self.stewards.request, about="instance_id"),
+            route(stewardships.RENEW, self._renew),
             route(MEMBER_REPORT, self._member_report),
             route(OPERATION_GET, self._operation_get),
             route(OPERATION_LOG, self._operation_log),
@@ -87,6 +93,7 @@ class Routes:
             route(MEMBER_LIST, self._member_list),
             route(MEMBER_GET, self._member_get),
             route(CONTROLLER_LIST, self._controller_list),
+            route(POSIX_PEOPLE, self._people_list),
             route(PROJECT_APP_GET, self._version_get),
             route(ARTIFACT_LIST, self._artifact_list),
             route(placements.PLACEMENT_GET, self._placement_get),
@@ -119,6 +126,12 @@ class Routes:
             await self.changes.wait(min(left_s, EXPIRY_CHECK_S))
         return Claim()
 
+    async def _renew(self, body: stewardships.RenewStewardships, request: Request) -> stewardships.Stewardships:
+        self.observations.check_app(body.app_slug)
+        answer = self.stewards.renew(body)
+        self.changes.wake()
+        return answer
+
     async def _member_report(self, body: ReportMember, request: Request) -> Receipt:
         path = request.path_params
         receipt = self.runtime.report_member(path["operation_id"], path["member_id"], body)
@@ -127,16 +140,21 @@ class Routes:
 
     async def _machine_access(self, body: RequestMachineAccess, request: Request) -> MachineAccess:
         allocation_id = request.path_params["allocation_id"]
-        operation = self.runtime.claimed(body.operation_id, body.epoch)
-        self.records.check_machine(operation, allocation_id)
+        if body.instance_id:
+            instance = self.stewards.check(body.instance_id, body.epoch)
+            self.records.check_machine(instance.instance_id, allocation_id)
+        else:
+            operation = self.runtime.claimed(body.operation_id, body.epoch)
+            targets = [target.allocation_id for target in operation.targets]
+            self.records.check_machine(operation.instance_id, allocation_id, targets)
         return MachineAccess(
             grant_id="grant_test",
             certificate="",
             serial="1",
-            principal=allocation_id,
+            principal=f"observer/{allocation_id}" if body.instance_id else allocation_id,
             host=rows.place(allocation_id)["address"],
             port=22,
-            user="root",
+            user="observer" if body.instance_id else "root",
             host_public_key="",
             expires_at=self.records.clock() + datetime.timedelta(seconds=body.ttl_s),
         )
@@ -160,11 +178,11 @@ class Routes:
         return Page(items=page, next_page_token=str(first + len(page)) if first + len(page) < len(lines) else None)
 
     async def _instance_list(self, body: NoBody, request: Request) -> Page[Instance]:
-        instances = self.records.instances.values()
+        instances = [self.stewards.shown(instance) for instance in list(self.records.instances.values())]
         return Page(items=[instance for instance in instances if _wanted(request, instance.status)])
 
     async def _instance_get(self, body: NoBody, request: Request) -> Instance:
-        return self.records.instance(request.path_params["instance_id"])
+        return self.stewards.shown(self.records.instance(request.path_params["instance_id"]))
 
     async def _member_list(self, body: NoBody, request: Request) -> Page[Member]:
         instance_id = self.records.instance(request.path_params["instance_id"]).instance_id
@@ -176,6 +194,9 @@ class Routes:
 
     async def _controller_list(self, body: NoBody, request: Request) -> Page[Controller]:
         return Page(items=list(self.observations.controllers.values()))
+
+    async def _people_list(self, body: NoBody, request: Request) -> Page[PosixPerson]:
+        return Page(items=list(self.records.people))
 
     async def _version_get(self, body: NoBody, request: Request) -> AppVersion:
         return self.artifacts.version(request.path_params["version"])

@@ -161,4 +161,5 @@ def hold(hold_id: str, member: Member, kind: HoldKind, reason: str, ttl_s: float
 
 def _target(member: Member, request: OperationRequest) -> Target:
     node_name = request.replacements.get(member.member_id, "")
-    return Target(member_id=member.member_id, allocation_id=allocation_id(node_name) if node_name else "")
+    allocation = allocation_id(node_name) if node_name else ""
+    return Target(member_id=member.member_id, allocation_id=allocation, status_before=member.status)

@@ -90,14 +90,19 @@ class Runtime:
         """Store the member's status and the outcome of its target in the operation."""
         operation = self.claimed(operation_id, body.epoch)
         member = self._records.member(operation.instance_id, member_id)
-        report.check_member_report(operation, member, body.status, body.evidence, self._records.clock())
-        if report.meets_holds(operation, member, body.status):
-            request.check_holds(operation.kind, [member_id], self._records.active_holds(member.instance_id))
+        wanted = member.status if body.refused else body.status
+        report.check_member_report(operation, member, wanted, body.evidence, self._records.clock())
+        if report.meets_holds(operation, member, wanted):
+            standing = self._records.active_holds(member.instance_id)
+            request.check_holds(report.hold_kind(operation), [member_id], standing)
         target = next(target for target in operation.targets if target.member_id == member_id)
+        refusal = body.status_reason if body.refused else None
+        if refusal is not None:
+            body = replace(body, status=report.status_after_refusal(target, member), status_reason="")
         if operation.kind == "replace" and (member.status, body.status) == ("removing", "provisioning"):
             target, member = _moved(target, member)
         changed = self._records.change_member(member, **_reported_fields(body))
-        self._store_outcome(operation, target, changed, body)
+        self._store_outcome(operation, target, changed, body, refusal)
         self._records.update_status(self._records.instances[operation.instance_id])
         return _receipt(self._records.operation(operation_id))
 
@@ -130,7 +135,8 @@ class Runtime:
             return operation
         operation = self.claimed(operation_id, body.epoch)
         self._records.add_log(operation, body.log)
-        error = end.failure(body.code, body.message, body.failure_class, body.fix)
+        failure_class = end.failure_class_of(operation, body.failure_class)
+        error = end.failure(body.code, body.message, failure_class, body.fix)
         return self._end(operation, end.Ending("failed", operation.targets, error))
 
     def cancel(self, operation_id: str, reason: str) -> Operation:
@@ -190,12 +196,15 @@ class Runtime:
             lease=lease,
             attempts=operation.attempts + 1,
             started_at=operation.started_at or self._records.clock(),
+            can_undo=request.can_undo(claim.undoes, operation.kind, operation.component_key),
         )
         self._records.update_status(self._records.instances[operation.instance_id])
         return leased
 
-    def _store_outcome(self, operation: Operation, target: Target, member: Member, body: ReportMember) -> None:
-        outcome, error = report.outcome(operation, target, member)
+    def _store_outcome(
+        self, operation: Operation, target: Target, member: Member, body: ReportMember, refusal: str | None
+    ) -> None:
+        outcome, error = report.outcome(operation, target, member, refusal)
         changed = replace(target, outcome=outcome, error=error, evidence=body.evidence or target.evidence)
         targets = [changed if other.member_id == member.member_id else other for other in operation.targets]
         operation = replace(operation, targets=targets)
@@ -254,11 +263,12 @@ class Runtime:
         if ended.kind not in INSTANCE_KINDS:
             self._records.update_status(left)
             return
-        left = replace(left, baseline=status.baseline_after(left.baseline, ended.kind, ended.status))
+        refused = end.is_refusal(ended.error)
+        left = replace(left, baseline=status.baseline_after(left.baseline, ended.kind, ended.status, refused=refused))
         if ended.status == "succeeded" and ended.to_version:
             left = status.moved_to(left, ended, self._records.manifests[ended.to_version])
-        condition = status.last_operation(ended, instance.revision, self._records.clock())
-        self._records.update_status(left, [condition])
+        conditions = status.conditions_after(ended, instance.revision, self._records.clock())
+        self._records.update_status(left, conditions)
 
 
 def _receipt(operation: Operation) -> Receipt:

@@ -1,0 +1,128 @@
+"""The undo handlers, for a cancel and to compensate: every member returns to the state before, or leaves its machine.
+
+Steps have other names than those of the handlers, because both belong to the same operation."""
+
+import datetime
+
+from gpuaas_sdk.checks import Check
+from gpuaas_sdk.controller import Evidence, Member, Operation, Permanent
+from gpuaas_sdk.machine import Machine
+
+from gpuaas_app_slurm import reports, roles, take_down
+from gpuaas_app_slurm.settings import Settings
+from gpuaas_app_slurm.workload import nodes, state
+
+DESTROYED = ("removing",)
+"""From this status on, Slurm is being taken off the machine, and the removal can only be finished."""
+
+
+async def undo_drain(op: Operation, settings: Settings) -> None:
+    """Lift the drains that this operation has set."""
+    head = await reports.head(op)
+    await op.each(op.to_do, lambda member: _lift_drain(op, member, head), raises=False)
+    await reports.publish_access(op)
+
+
+async def undo_remove(op: Operation, settings: Settings) -> None:
+    """Lift the drains of members that still run. A member whose removal has begun cannot return."""
+    head = await reports.head(op)
+    await op.each(op.to_do, lambda member: _keep(op, member, head), raises=False)
+    await reports.publish_access(op)
+
+
+async def undo_resume(op: Operation, settings: Settings) -> None:
+    """Drain the nodes again. Jobs that started in the meantime continue, so a node may stay `draining`."""
+    head = await reports.head(op)
+    await op.each(op.to_do, lambda member: _drain_again(op, member, head), raises=False)
+    await reports.publish_access(op)
+
+
+async def undo_add(op: Operation, settings: Settings) -> None:
+    """Take the members that did not become ready off their machines; compensate also takes off those that did."""
+    head = await reports.head(op)
+    await op.each(op.to_do, lambda member: _leave(op, member, head, settings), raises=False)
+    await reports.publish_access(op)
+
+
+async def undo_deploy(op: Operation, settings: Settings) -> None:
+    """Take Slurm off every machine. The workers go first, because the controller shows whether they run jobs."""
+    controllers = tuple(member for member in op.members if member.component_key == roles.CONTROLLER)
+    await op.each(roles.workers_of(op.members), lambda member: _leave(op, member, None, settings))
+    await op.each(controllers, lambda member: _leave(op, member, None, settings))
+
+
+async def _lift_drain(op: Operation, member: Member, head: Machine) -> None:
+    name = await reports.node_name(op, member)
+    await op.step("lift the drain", nodes.undrain, head, name, op.id, member=member)
+    before = op.status_before(member)
+    if before in ("ready", "degraded") and op.now(member).status not in ("failed", before):
+        node = await nodes.read(head, name)
+        shown = {"slurm_state": node.slurm_state, "reason": node.reason} if node else {}
+        detail = {name: value for name, value in op.now(member).adapter_detail.items() if name != "drained_by"}
+        await op.report(member, status=before, detail=detail | shown)
+    elif before in ("ready", "degraded"):
+        await op.report(member, status=before)
+
+
+async def _keep(op: Operation, member: Member, head: Machine) -> None:
+    if op.now(member).status in DESTROYED:
+        raise Permanent(
+            f"the removal of {member.node_name} has already begun and cannot be undone",
+            fix=f"gpuaas op retry {op.id} --reason 'finish the removal'",
+        )
+    await _lift_drain(op, member, head)
+
+
+async def _drain_again(op: Operation, member: Member, head: Machine) -> None:
+    name = await reports.node_name(op, member)
+    await op.step("drain the node again", _set_drain, op, head, name, member=member)
+    if op.now(member).status in ("ready", "degraded"):
+        await op.report(member, status="draining", reason=op.reason)
+    look = await nodes.look(head, name)
+    if op.now(member).status == "draining" and state.node_drained(name, look.node, look.jobs).ok:
+        await op.report(member, status="drained", reason=op.reason)
+
+
+async def _set_drain(op: Operation, head: Machine, name: str) -> None:
+    await nodes.drain(head, name, state.drain_reason(op.id, "the resume was undone"))
+
+
+async def _leave(op: Operation, member: Member, head: Machine | None, settings: Settings) -> None:
+    """Take a member that joined, or began to, off its machine. Without a controller there is no node to delete."""
+    if op.now(member).status == "requested":
+        await op.report(member, status="removed", reason="nothing was done on its machine")
+        return
+    if not await op.answers(member, patience_s=settings.reach_leaving_s):
+        if member.was_ready:
+            raise Permanent(f"machine {member.node_name} ({member.address}) does not answer", fix="start the machine")
+        await take_down.give_up(op, member)
+        return
+    if op.now(member).status != "removing":
+        await op.report(member, status="removing", reason=op.reason, evidence=await _idle(op, member, head))
+    if head is not None:
+        name = await reports.node_name(op, member)
+        await op.step("delete the node that joined", nodes.delete, head, name, member=member)
+    await op.step("take Slurm off the machine again", take_down.uninstall_member, op, member, settings, member=member)
+    await reports.removed(op, member)
+
+
+async def _idle(op: Operation, member: Member, head: Machine | None) -> Evidence:
+    """Return evidence that no job runs on a member that is taken back; wait for the end of its jobs."""
+    observed_at = datetime.datetime.now(datetime.UTC)
+    if not member.was_ready:
+        detail = "the member was never ready, so it ran no job"
+        return Evidence(state="idle", source="the platform's record", observed_at=observed_at, detail=detail)
+    machine = head or await op.machine(roles.controller_of(op.members))
+    if member.component_key == roles.CONTROLLER:
+        return take_down.evidence_of_queue(await nodes.jobs_of_cluster(machine), observed_at)
+    name = await reports.node_name(op, member)
+    seen: list[Evidence] = []
+
+    async def is_idle() -> Check:
+        await nodes.kept_drained(machine, name, state.drain_reason(op.id, "the add is undone"))
+        look = await nodes.look(machine, name)
+        seen[:] = [reports.evidence(look, name)]
+        return state.no_work(name, look.node, look.jobs)
+
+    await op.until(is_idle)
+    return seen[0]

@@ -1,0 +1,206 @@
+"""Named checks of a cluster: each finds one fault, with its reason and what to do about it. Pure.
+
+`plan` turns the findings of a look into reports and repairs."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+from gpuaas_app_slurm.workload import state
+from gpuaas_app_slurm.workload.observed import Closer, Observed, ObservedNode, Report, Reported
+
+CRASH_LOOP_RESTARTS = 3
+"""So many automatic restarts of a daemon count as a crash loop while it does not run."""
+_CONTROLLER_UNITS = {"mariadb": "DatabaseDown", "slurmdbd": "AccountingDown"}
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """A fault of a member."""
+
+    code: str
+    """Name of the fault; the runbook has an entry for each."""
+    status: Literal["degraded", "failed"]
+    """`failed`: the member does no work. `degraded`: it works, but not as it should."""
+    reason: str
+    fix: str
+    repairs: bool = False
+    """Whether the app requests the repair by itself."""
+
+    @property
+    def text(self) -> str:
+        return f"{self.code}: {self.reason}. Fix: {self.fix}"
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """The words for a member in reasons and commands."""
+
+    instance: str
+    name: str
+    address: str
+
+    @property
+    def repair(self) -> str:
+        return f"gpuaas member repair {self.instance} {self.name}"
+
+    def as_root(self, command: str) -> str:
+        return f"gpuaas ssh {self.name} --root -- {command}"
+
+
+def of_controller(machine: Machine, seen: Observed) -> list[Finding]:
+    """Return the faults of the machine of slurmctld, the worst first."""
+    findings = [*_scheduler(machine, seen), *_accounting(machine, seen), *_of_machine(machine, seen.own)]
+    return sorted(findings, key=lambda finding: finding.status != "failed")
+
+
+def of_worker(
+    machine: Machine, node: ObservedNode | None, closer: Closer | None, head: Reported, version: str
+) -> list[Finding]:
+    """Return the faults of a worker, the worst first. `closer` is the look at its machine, if there was one."""
+    if closer is not None and closer.unreachable and (node is None or node.slurmd_port != "open" or node.is_stale):
+        return [_machine_silent(machine, closer)]
+    findings = [
+        *_slurmd(machine, node, closer),
+        *_key(machine, node, closer, head),
+        *_registered(machine, node, closer),
+        *_reporter(machine, node, closer),
+        *_drained(machine, node),
+        *(_of_machine(machine, node) if node is not None else ()),
+        *_version(machine, node, version),
+    ]
+    return sorted(findings, key=lambda finding: finding.status != "failed")
+
+
+def unreachable_controller(machine: Machine, error: str) -> Finding:
+    return _machine_silent(machine, Closer(unreachable=error))
+
+
+def _machine_silent(machine: Machine, closer: Closer) -> Finding:
+    return Finding(
+        "MachineSilent",
+        "failed",
+        f"machine {machine.name} ({machine.address}) does not answer: {closer.unreachable}",
+        "start the machine or restore its network; it returns by itself. "
+        f"If it is lost: gpuaas member remove {machine.instance} {machine.name} --force --reason 'machine is lost'",
+    )
+
+
+def _scheduler(machine: Machine, seen: Observed) -> Iterator[Finding]:
+    if not seen.scheduler.ok:
+        yield Finding("SchedulerDown", "failed", seen.scheduler.reason, machine.repair, repairs=True)
+
+
+def _accounting(machine: Machine, seen: Observed) -> Iterator[Finding]:
+    if seen.accounting.ok:
+        return
+    units = seen.own.report.units if seen.own.report else {}
+    for unit, code in _CONTROLLER_UNITS.items():
+        if unit in units and units[unit][0] != "active":
+            reason = f"{unit} on {machine.name} is {units[unit][0]}: jobs run, but their accounting is not stored"
+            yield Finding(code, "degraded", reason, machine.repair, repairs=True)
+            return
+    yield Finding("AccountingDown", "degraded", seen.accounting.reason, machine.repair, repairs=True)
+
+
+def _slurmd(machine: Machine, node: ObservedNode | None, closer: Closer | None) -> Iterator[Finding]:
+    report = _newest(node, closer)
+    unit, restarts = report.units.get("slurmd", ("active", 0)) if report else ("active", 0)
+    if closer is not None and "slurmd" in closer.units:
+        unit = "restarting" if unit == "restarting" else closer.units["slurmd"]
+    if unit in ("active", "reloading"):
+        return
+    if restarts >= CRASH_LOOP_RESTARTS:
+        reason = f"slurmd on {machine.name} does not stay up: systemd restarted it {restarts} times"
+        log = machine.as_root("tail -n 20 /var/log/slurm/slurmd.log")
+        yield Finding("SlurmdCrashLoop", "failed", f"{reason}. Its log: {log}", machine.repair, repairs=True)
+    else:
+        reason = f"slurmd on {machine.name} is {unit}, so no job runs there"
+        yield Finding("SlurmdDown", "failed", reason, machine.repair, repairs=True)
+
+
+def _key(machine: Machine, node: ObservedNode | None, closer: Closer | None, head: Reported) -> Iterator[Finding]:
+    report, right = _newest(node, closer), head.report.key if head.report else ""
+    if report is not None and right and report.key != right:
+        reason = f"the authentication key on {machine.name} is not the key of the cluster"
+        yield Finding("KeyMismatch", "failed", reason, machine.repair, repairs=True)
+
+
+def _registered(machine: Machine, node: ObservedNode | None, closer: Closer | None) -> Iterator[Finding]:
+    if node is None:
+        reason = f"Slurm has no node {machine.name}: someone deleted it, or it never registered"
+        yield Finding("NodeDeleted", "failed", reason, machine.repair, repairs=True)
+        return
+    faults = [text for flag, text in state.UNFIT.items() if flag in node.flags and flag != "DRAIN"]
+    if not faults:
+        return
+    because = f": {node.reason}" if node.reason else ""
+    reason = f"node {machine.name} {' and '.join(faults)}{because}"
+    answers = closer is None or closer.scheduler.ok
+    if not answers:
+        reason += f"; from the machine itself, {closer.scheduler.reason if closer else ''}"
+    yield Finding("NodeDown", "failed", reason, machine.repair, repairs=not _set_by_a_person(node))
+
+
+def _set_by_a_person(node: ObservedNode) -> bool:
+    """Whether a person took the node out of service: that is theirs to lift."""
+    return bool(node.reason) and node.reason_by not in ("", "root", "slurm")
+
+
+def _reporter(machine: Machine, node: ObservedNode | None, closer: Closer | None) -> Iterator[Finding]:
+    if node is None or not node.is_stale or closer is None or not closer.scheduler.ok:
+        return
+    if closer.units.get("gpuaas-slurm-health", "inactive") != "active":
+        reason = f"the health reporter on {machine.name} does not run, so its disks, clock and files are not checked"
+        yield Finding("ReporterDown", "degraded", reason, machine.repair, repairs=True)
+
+
+def _drained(machine: Machine, node: ObservedNode | None) -> Iterator[Finding]:
+    if node is None or "DRAIN" not in node.flags:
+        return
+    if state.drained_by_others(node.as_node()):
+        reason = f"{node.reason_by or 'someone'} drained node {machine.name}: {node.reason or 'no reason given'}"
+        fix = f"ask {node.reason_by or 'who drained it'}, then {_resume(machine)}"
+        yield Finding("ExternallyDrained", "degraded", reason, fix)
+    else:
+        reason = f"node {machine.name} is still drained by an operation that has ended: {node.reason}"
+        yield Finding("DrainLeft", "degraded", reason, _resume(machine))
+
+
+def _resume(machine: Machine) -> str:
+    return machine.as_root(f"scontrol update nodename={machine.name} state=resume")
+
+
+def _of_machine(machine: Machine, reported: Reported) -> Iterator[Finding]:
+    report = reported.report
+    if report is None:
+        return
+    for folder, percent in report.full.items():
+        reason = f"the disk of {folder} on {machine.name} has {percent} % left"
+        fix = f"delete what is not needed; the largest: {machine.as_root(f'du -xhd 2 {folder}')}"
+        yield Finding("DiskFull", "degraded", reason, fix)
+    if reported.clock_off_s:
+        side = "ahead of" if reported.clock_off_s > 0 else "behind"
+        reason = f"the clock of {machine.name} is {abs(reported.clock_off_s)} s {side} the clock of slurmctld"
+        fix = f"synchronise it: {machine.as_root('systemctl restart systemd-timesyncd')}"
+        yield Finding("ClockOff", "degraded", reason, fix)
+    if report.drift:
+        reason = f"files on {machine.name} were changed after the app wrote them: {', '.join(report.drift)}"
+        yield Finding("FilesChanged", "degraded", reason, machine.repair)
+
+
+def _version(machine: Machine, node: ObservedNode | None, version: str) -> Iterator[Finding]:
+    if node is None or not node.version:
+        return
+    package = node.report.package if node.report else ""
+    if package and not package.split(":", 1)[-1].startswith(node.version):
+        reason = f"package {package} is installed on {machine.name}, but slurmd still runs {node.version}"
+        yield Finding("VersionDrift", "degraded", reason, machine.repair)
+    elif version and node.version != version:
+        reason = f"slurmd on {machine.name} runs {node.version}, slurmctld runs {version}"
+        yield Finding("VersionDrift", "degraded", reason, f"install the same version, then {machine.repair}")
+
+
+def _newest(node: ObservedNode | None, closer: Closer | None) -> Report | None:
+    if closer is not None and closer.report is not None:
+        return closer.report
+    return node.report if node is not None else None

@@ -1,0 +1,158 @@
+"""What the watch of a cluster shows: slurmctld, accounting, every node, and the reports of the machines. Pure.
+
+`watch_program` prints it on the machine of slurmctld. `CLOSER_LOOK` is what a machine is asked that seems unwell. Both
+change nothing and need no rights."""
+
+import json
+from typing import Any, Literal
+
+import msgspec
+from gpuaas_sdk.checks import Check
+
+from gpuaas_app_slurm.workload import state
+
+CLOSER_LOOK = r"""
+section() { printf '\n==%s==\n' "$1"; }
+section report; cat /run/gpuaas-slurm/health.json 2>/dev/null || true
+section ping; timeout 3 scontrol ping 2>&1 || true
+section units; systemctl show -p Id,ActiveState slurmd gpuaas-slurm-health 2>&1 || true
+section end
+"""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What the health reporter of a machine wrote, without its times."""
+
+    units: dict[str, tuple[str, int]] = {}
+    """Unit -> its state and how often systemd restarted it."""
+    full: dict[str, int] = {}
+    """Folder -> percent of free space, of file systems that are nearly full."""
+    drift: tuple[str, ...] = ()
+    """Files of the app that someone changed."""
+    key: str = ""
+    """A few digits of the digest of the machine's authentication key."""
+    package: str = ""
+    """Version of the installed package."""
+
+
+class Reported(msgspec.Struct, frozen=True, kw_only=True):
+    """A report, and how old it is."""
+
+    report: Report | None = None
+    is_stale: bool = True
+    clock_off_s: int = 0
+    """How far the machine's clock is ahead of slurmctld's machine; small differences count as 0."""
+
+
+class ObservedNode(Reported, frozen=True, kw_only=True):
+    """A node as Slurm shows it."""
+
+    name: str
+    flags: frozenset[str]
+    slurmd_port: Literal["open", "refused", "silent"] = "open"
+    """What slurmd answered to a connection from the machine of slurmctld."""
+    reason: str = ""
+    reason_by: str = ""
+    version: str = ""
+    cpus: int = 0
+    memory_mb: int = 0
+    gres: str = ""
+
+    @property
+    def seems_unwell(self) -> bool:
+        """Whether the machine itself must be asked what is wrong."""
+        return self.is_stale or self.slurmd_port != "open" or bool(self.flags & {"DOWN", "NOT_RESPONDING"})
+
+    def as_node(self) -> state.Node:
+        return state.Node(
+            self.name,
+            self.flags,
+            self.reason,
+            self.reason_by,
+            self.cpus,
+            self.memory_mb,
+            state.gpu_count(self.gres),
+            self.version,
+        )
+
+
+class Observed(msgspec.Struct, frozen=True):
+    """A cluster, seen from the machine of its slurmctld."""
+
+    scheduler: Check
+    accounting: Check
+    nodes: dict[str, ObservedNode] | None
+    """None if slurmctld did not answer: then nothing is known about nodes."""
+    own: Reported
+    """Report of the machine of slurmctld."""
+    version: str = ""
+    """Version of the slurmctld that runs."""
+
+
+class Closer(msgspec.Struct, frozen=True):
+    """A look at one machine, from the machine itself. A machine that does not answer has only `unreachable`."""
+
+    unreachable: str = ""
+    report: Report | None = None
+    scheduler: Check = Check(True)
+    """Whether slurmctld answers a question from this machine."""
+    units: dict[str, str] = {}
+
+
+class _Line(msgspec.Struct, frozen=True):
+    ping: str
+    accounting: str
+    nodes: list[ObservedNode] | None
+    own: Reported
+    version: str
+
+
+def parse(line: str, cluster_name: str) -> Observed:
+    """Return what a line of the watch shows. Raises ValueError for a line that is not whole."""
+    try:
+        read = msgspec.json.decode(line, type=_Line)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"the watch of the cluster printed no observation: {error}") from error
+    return Observed(
+        scheduler=state.controller_answers(read.ping),
+        accounting=state.accounting_answers(read.accounting, cluster_name),
+        nodes=None if read.nodes is None else {node.name: node for node in read.nodes},
+        own=read.own,
+        version=read.version,
+    )
+
+
+def parse_closer(text: str) -> Closer:
+    """Return what a closer look shows. Raises ValueError if its end is missing: a cut answer is no observation."""
+    sections = _sections(text)
+    if "end" not in sections:
+        raise ValueError("the answer of the machine was cut off")
+    return Closer(
+        report=_report(sections.get("report", "")),
+        scheduler=state.controller_answers(sections.get("ping", "")),
+        units=_units(sections.get("units", "")),
+    )
+
+
+def _sections(text: str) -> dict[str, str]:
+    sections: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("==") and line.endswith("==") and len(line) > 4:
+            lines = sections.setdefault(line.strip("="), [])
+        else:
+            lines.append(line)
+    return {name: "\n".join(content).strip() for name, content in sections.items()}
+
+
+def _report(text: str) -> Report | None:
+    try:
+        fields: Any = json.loads(text)
+        return msgspec.convert(fields, Report)
+    except (ValueError, msgspec.ValidationError):
+        return None
+
+
+def _units(text: str) -> dict[str, str]:
+    blocks = [dict(line.split("=", 1) for line in block.splitlines() if "=" in line) for block in text.split("\n\n")]
+    return {block["Id"].removesuffix(".service"): block["ActiveState"] for block in blocks if "Id" in block}

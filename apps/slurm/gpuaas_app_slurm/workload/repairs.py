@@ -1,0 +1,84 @@
+"""Make a machine of a cluster again what it should be: its files, its key, its daemons, its node in Slurm.
+
+Running jobs are kept: slurmd and slurmctld can restart beside them. Every function can be repeated."""
+
+from gpuaas_sdk import checks
+from gpuaas_sdk.checks import Check, Show
+from gpuaas_sdk.failures import Permanent
+from gpuaas_sdk.machine import Machine
+
+from gpuaas_app_slurm.settings import Settings
+from gpuaas_app_slurm.workload import accounting, keys, nodes, reporter, slurm, state
+
+POLL_S = 0.5
+# Accounting first: slurmctld registers with slurmdbd when it starts.
+CONTROLLER_UNITS = ("mariadb", "slurmdbd", "slurmctld")
+
+
+async def node(machine: Machine, controller: Machine, auth: keys.Auth, settings: Settings, progress: Show) -> None:
+    """Restore the files, the key and slurmd of a machine; wait until Slurm can start jobs there, or it is drained."""
+    changed = await reporter.restore(machine)
+    if changed:
+        await progress(f"restored the files of {machine.hostname} that had changed")
+    new_key = await keys.put(machine, controller, auth)
+    if new_key:
+        await progress(f"gave {machine.hostname} the key of the cluster")
+    registered = _is_registered(await nodes.read(controller, machine.hostname))
+    if changed or new_key or not registered or not await _is_active(machine, "slurmd"):
+        await _restart(machine, "slurmd", progress)
+    await _until_usable(machine, controller, settings, progress)
+    await reporter.remember(machine)
+
+
+async def controller(machine: Machine, cluster_name: str, settings: Settings, progress: Show) -> None:
+    """Restore the files and the daemons of the machine of slurmctld; wait until Slurm and its accounting answer."""
+    changed = await reporter.restore(machine)
+    if changed:
+        await progress(f"restored the files of {machine.hostname} that had changed")
+    for unit in CONTROLLER_UNITS:
+        if changed or not await _is_active(machine, unit):
+            await _restart(machine, unit, progress)
+        if unit == "slurmdbd":
+            await _until(
+                lambda: accounting.ready(machine, cluster_name), settings.accounting_start_s, machine, progress
+            )
+    await _until(lambda: slurm.controller_answers(machine), settings.controller_start_s, machine, progress)
+    await reporter.remember(machine)
+
+
+async def _restart(machine: Machine, unit: str, progress: Show) -> None:
+    await progress(f"restarting {unit} on {machine.hostname}")
+    await machine.run("systemctl", "reset-failed", unit, check=False)
+    await machine.run("systemctl", "enable", "-q", unit)
+    # The result is read by the check that follows: an active unit may still have failed to register.
+    await machine.run("systemctl", "restart", unit, check=False)
+
+
+async def _until_usable(machine: Machine, controller: Machine, settings: Settings, progress: Show) -> None:
+    async def usable() -> Check:
+        node = await nodes.read(controller, machine.hostname)
+        if node is not None and "DRAIN" in node.flags and not node.flags & _UNREGISTERED:
+            return Check(True)
+        return state.node_takes_work(machine.hostname, node)
+
+    await _until(usable, settings.join_s, machine, progress)
+
+
+async def _until(ask: checks.Ask, timeout_s: float, machine: Machine, progress: Show) -> None:
+    check = await checks.until(ask, within_s=timeout_s, every_s=POLL_S, show=progress)
+    if not check.ok:
+        raise Permanent(
+            f"{machine.hostname} was not repaired: {check.reason}",
+            fix=f"gpuaas ssh {machine.hostname} --root -- journalctl -n 50 -u 'slurm*' -u mariadb",
+        )
+
+
+async def _is_active(machine: Machine, unit: str) -> bool:
+    return (await machine.run("systemctl", "is-active", "-q", unit, check=False)).exit_status == 0
+
+
+_UNREGISTERED = frozenset({"DOWN", "NOT_RESPONDING", "INVALID_REG", "UNKNOWN"})
+
+
+def _is_registered(node: state.Node | None) -> bool:
+    return node is not None and not node.flags & _UNREGISTERED

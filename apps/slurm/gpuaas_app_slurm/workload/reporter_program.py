@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""Report the health of this machine of a Slurm cluster, every few seconds.
+
+Runs as a service on each machine of a cluster, with the standard library only. The report is a file that every local
+user can read; a machine with slurmd also stores it in the `extra` field of its node in Slurm, so that one question to
+slurmctld answers for all nodes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+REPORT = "/run/gpuaas-slurm/health.json"
+FILES = "/etc/slurm/gpuaas-files"
+KEYS = ("/etc/slurm/slurm.key", "/etc/munge/munge.key")
+DISKS = ("/", "/var", "/var/lib/slurm", "/tmp")
+EVERY_S = 3.0
+PACKAGE: dict[str, Any] = {}
+
+
+def main() -> None:
+    node_name, units = sys.argv[1], sys.argv[2:]
+    os.makedirs(os.path.dirname(REPORT), mode=0o755, exist_ok=True)
+    while True:
+        report = collect(units)
+        write(report)
+        if node_name:
+            store(node_name, report)
+        time.sleep(EVERY_S)
+
+
+def collect(units: list[str]) -> dict[str, Any]:
+    return {
+        "t": int(time.time()),
+        "up": int(time.clock_gettime(time.CLOCK_BOOTTIME)),
+        "units": unit_states(units),
+        "full": full_disks(),
+        "drift": changed_files(),
+        "key": key_digest(),
+        "package": package_version(),
+    }
+
+
+def unit_states(units: list[str]) -> dict[str, Any]:
+    """Return unit -> [active state, number of automatic restarts]."""
+    ran = run(["systemctl", "show", "-p", "Id,ActiveState,SubState,NRestarts", *units])
+    states: dict[str, Any] = {}
+    for block in ran.split("\n\n"):
+        fields = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        if fields:
+            state = fields["ActiveState"]
+            if fields.get("SubState") == "auto-restart":
+                state = "restarting"
+            states[fields["Id"].removesuffix(".service")] = [state, int(fields.get("NRestarts") or 0)]
+    return states
+
+
+def full_disks() -> dict[str, Any]:
+    """Return folder -> percent of free space, of file systems that are nearly full."""
+    full: dict[str, Any] = {}
+    seen = set()
+    for folder in DISKS:
+        try:
+            disk, device = os.statvfs(folder), os.stat(folder).st_dev
+        except OSError:
+            continue
+        if device in seen or not disk.f_blocks:
+            continue
+        seen.add(device)
+        free = min(100 * disk.f_bavail // disk.f_blocks, 100 * disk.f_favail // disk.f_files if disk.f_files else 100)
+        if free < 5:
+            full[folder] = free
+    return full
+
+
+def changed_files() -> list[Any]:
+    """Return the files of the app whose content is no longer the one that the app wrote."""
+    changed = []
+    try:
+        with open(FILES) as listed:
+            lines = listed.read().splitlines()
+    except OSError:
+        return [FILES]
+    for line in lines:
+        digest, path = line.split("  ", 1)
+        if file_digest(path) != digest:
+            changed.append(path)
+    return changed
+
+
+def key_digest() -> str:
+    """Return a few digits that tell two keys apart and tell nothing about either."""
+    return next((digest[:8] for digest in map(file_digest, KEYS) if digest), "")
+
+
+def package_version() -> str:
+    """Return the version of the installed Slurm package. It is read again only if packages have changed."""
+    changed_at = os.stat("/var/lib/dpkg/status").st_mtime
+    if PACKAGE.get("changed_at") != changed_at:
+        argv = ["dpkg-query", "-W", "-f", "${Version}", "slurm-wlm-basic-plugins"]
+        try:
+            PACKAGE["version"] = run(argv)
+        except subprocess.SubprocessError:
+            PACKAGE["version"] = ""
+        PACKAGE["changed_at"] = changed_at
+    return str(PACKAGE["version"])
+
+
+def file_digest(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()
+    except OSError:
+        return ""
+
+
+def write(report: dict[str, Any]) -> None:
+    try:
+        with open(REPORT + ".new", "w") as file:
+            json.dump(report, file)
+        os.replace(REPORT + ".new", REPORT)
+    except OSError as error:
+        sys.stderr.write(f"cannot write {REPORT}: {error}\n")
+
+
+def store(node_name: str, report: dict[str, Any]) -> None:
+    """Store the report in Slurm. If Slurm does not answer, the watcher sees that the report is old."""
+    text = json.dumps(report, separators=(",", ":"))
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        run(["scontrol", "update", f"nodename={node_name}", f"extra={text}"])
+
+
+def run(argv: list[str]) -> str:
+    return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=10).stdout
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""A research team's day on a cluster with munge, a login machine and compilers. Long: `make test-slurm` runs it."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from gpuaas_app_slurm.settings import Settings
+from gpuaas_sdk.controller import Instance
+from slurm_lab import Cloud, Lab
+
+pytestmark = [pytest.mark.machines, pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
+
+USER = "researcher"
+HOME = f"/home/people/{USER}"
+MPI_PROGRAM = r"""
+#include <mpi.h>
+#include <stdio.h>
+int main(int count, char **words) {
+  int rank, size;
+  MPI_Init(&count, &words);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  printf("rank %d of %d\n", rank, size);
+  MPI_Finalize();
+}
+"""
+
+
+@dataclass(frozen=True)
+class Day:
+    """The cluster: gpu-1 is the controller, gpu-2 and gpu-3 are workers, people log in to gpu-4."""
+
+    lab: Lab
+    cloud: Cloud
+    instance: Instance
+    before: dict[str, set[str]]
+
+    async def person(self, text: str) -> str:
+        """Run a script as a normal user on the login machine."""
+        return await self.lab.script("gpu-4", text, USER)
+
+    async def until(self, wanted: str, *argv: str, on: str = "gpu-1") -> str:
+        output = ""
+        async with asyncio.timeout(180):
+            while wanted not in output:
+                output = await self.lab.run(on, *argv)
+                await asyncio.sleep(0.5)
+        return output
+
+    async def add(self, name: str, role: str) -> None:
+        self.cloud.platform.records.add_member(self.instance, role, name)
+        added = await self.cloud.perform(self.instance, "add", [name], role=role)
+        assert added.status == "succeeded", added.error
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    machines = Lab(os.environ.get("GPUAAS_LAB_STATE", "/var/lib/gpuaas/lab"), "slurmday")
+    machines.command("down", "--purge")
+    try:
+        machines.up("--toolchain")
+        yield machines
+    finally:
+        machines.command("down", "--purge")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def day(lab: Lab) -> AsyncIterator[Day]:
+    """Deploy with munge, and add a worker and a login machine. After the tests: remove all, and check what is left."""
+    cloud = Cloud(lab, Settings())
+    before = {name: await lab.snapshot(name) for name in lab.addresses}
+    async with cloud.controller():
+        instance = cloud.instance("gpu-1", ["gpu-2"], auth="munge")
+        deployed = await cloud.perform(instance, "deploy")
+        assert deployed.status == "succeeded", deployed.error
+        cluster = Day(lab, cloud, instance, before)
+        await cluster.add("gpu-3", "worker")
+        await cluster.add("gpu-4", "login")
+        yield cluster
+        gone = await cloud.perform(instance, "decommission", force=True)
+        assert gone.status == "succeeded", gone.error
+    left = {name: await lab.snapshot(name) ^ lines for name, lines in before.items()}
+    assert {name: lines for name, lines in left.items() if lines} == {}
+
+
+async def test_a_cluster_with_munge_runs_jobs_and_has_no_key_of_slurm(day: Day) -> None:
+    assert sorted((await day.person("srun -Q -N2 --mem=16 hostname")).split()) == ["gpu-2", "gpu-3"]
+    for name in day.lab.addresses:
+        assert "slurm.key" not in await day.lab.run(name, "ls", "/etc/slurm")
+        assert "active" in await day.lab.run(name, "systemctl", "is-active", "munge")
+
+
+async def test_the_output_of_a_batch_job_is_in_the_home_of_the_person_who_submitted_it(day: Day) -> None:
+    output = await day.person("cd; sbatch -Q --wait --mem=16 -w gpu-3 --wrap 'hostname; pwd' && cat slurm-*.out")
+    assert output.split() == ["gpu-3", HOME]
+
+
+async def test_an_mpi_program_compiled_at_home_runs_over_two_machines(day: Day) -> None:
+    await day.person(f"cd; cat > hello.c <<'END'\n{MPI_PROGRAM}\nEND\nmpicc hello.c -o hello")
+    output = await day.person("cd; srun -Q -N2 --ntasks-per-node=1 --mem-per-cpu=200 ./hello")
+    assert sorted(output.splitlines()) == ["rank 0 of 2", "rank 1 of 2"]
+
+
+async def test_an_mpi_program_that_is_missing_on_one_machine_ends_by_itself(day: Day) -> None:
+    program = "[ $SLURM_PROCID = 0 ] && exec ./hello; exec ./missing"
+    options = "-Q -N2 --ntasks-per-node=1 --mem-per-cpu=200"
+    output = await day.person(f"cd; timeout 60 srun {options} sh -c '{program}' 2>/dev/null || echo ended $?")
+    assert "ended" in output, "the other rank does not wait for it"
+    assert "ended 124" not in output, "and no time limit was needed"
+
+
+async def test_a_repeating_job_of_scrontab_runs(day: Day) -> None:
+    await day.person(
+        "cd; printf '#SCRON -o repeated.txt --mem=16 -t 1\\n* * * * * hostname\\n' > table; scrontab table"
+    )
+    await day.until("gpu-", "sh", "-c", f"cat {HOME}/repeated.txt 2>/dev/null || true", on="gpu-4")
+    await day.person("scrontab -r")
+
+
+@pytest.fixture
+def wheels(lab: Lab) -> str:
+    """Fetch submitit from the package index into the shared folder of the machines, which cannot reach the index."""
+    folder = Path(lab.environment["GPUAAS_LAB_STATE"]) / "labs/slurmday/shared/files/wheels"
+    pip = [sys.executable, "-m", "pip", "download", "-q", "--python-version", "3.13", "--only-binary=:all:"]
+    subprocess.run([*pip, "-d", str(folder), "submitit"], check=True)
+    return "/shared/wheels"
+
+
+@pytest.mark.usefixtures("wheels")
+async def test_submitit_runs_a_function_on_a_worker(day: Day) -> None:
+    """The library pickles to the home, so it works only if the home is the same on all machines."""
+    await day.person("cd; python3 -m venv env; env/bin/pip install -q --no-index --find-links /shared/wheels submitit")
+    program = (
+        "import submitit, socket\n"
+        "executor = submitit.AutoExecutor(folder='runs', cluster='slurm')\n"
+        "executor.update_parameters(timeout_min=2, mem_gb=1, slurm_additional_parameters={'nodelist': 'gpu-3'})\n"
+        "print(executor.submit(socket.gethostname).result())\n"
+    )
+    output = await day.person(f"cd; cat > sweep.py <<'END'\n{program}END\nenv/bin/python sweep.py")
+    assert output.split() == ["gpu-3"]
+
+
+async def test_a_job_that_uses_more_memory_than_it_asked_for_is_ended(day: Day) -> None:
+    greedy = "python3 -c 'x = bytearray(600 << 20); import time; time.sleep(120)'"
+    await day.person(f'cd; sbatch -Q --wait --mem=100 -t 3 -J greedy --wrap "{greedy}" || true')
+    states = await day.until("greedy", "sacct", "-nXP", "--name=greedy", "-o", "JobName,State")
+    assert "COMPLETED" not in states
+
+
+async def test_the_health_check_drains_a_node_without_its_homes_and_resumes_it_later(day: Day) -> None:
+    check, shown = "/etc/slurm/gpuaas/health-check", ("scontrol", "show", "node", "gpu-3")
+    await day.lab.run("gpu-3", check)
+    assert "DRAIN" not in await day.lab.run("gpu-1", *shown)
+    await day.lab.run("gpu-3", "umount", "/home/people")
+    await day.lab.run("gpu-3", check)
+    assert "gpuaas-check: /home/people is not mounted" in await day.lab.run("gpu-1", *shown)
+    await day.lab.run("gpu-3", "systemctl", "restart", "home-people.mount")
+    await day.lab.run("gpu-3", check)
+    await day.until("gpu-3 idle", "sinfo", "-h", "-N", "-o", "%N %T")
+
+
+async def test_no_daemon_reports_an_error_about_its_plugins(day: Day) -> None:
+    for name in day.lab.addresses:
+        errors = await day.lab.run(name, "sh", "-c", "grep -hiE 'plugstack|spank|glob' /var/log/slurm/*.log || true")
+        assert errors == ""
+
+
+async def test_a_reboot_through_slurm_brings_the_node_back_with_its_homes(day: Day) -> None:
+    """A machine of the lab that restarts itself stops, so the lab starts it again."""
+    await day.lab.run("gpu-1", "scontrol", "reboot", "ASAP", "nextstate=RESUME", "gpu-3")
+    power = ""
+    async with asyncio.timeout(180):
+        while "stopped" not in power:
+            power = await asyncio.to_thread(day.lab.command, "status")
+            await asyncio.sleep(0.5)
+    day.lab.command("start", "gpu-3")
+    await day.until("gpu-3 idle", "sinfo", "-h", "-N", "-o", "%N %T")
+    assert await day.person("srun -Q --mem=16 -w gpu-3 pwd") == f"{HOME}\n"

@@ -1,0 +1,153 @@
+"""Decide who looks after an instance between operations, which of its reports count, and what it may request."""
+
+import datetime
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from gpuaas_contract import errors
+from gpuaas_contract.catalog import StewardSpec
+from gpuaas_contract.instances import Condition, Instance, Steward
+from gpuaas_contract.protocol import request as request_rules
+from gpuaas_contract.protocol.request import Operator
+from gpuaas_contract.protocol.status import OBSERVED
+from gpuaas_contract.stewardships import HeldStewardship
+
+NOT_DEPLOYED = frozenset({"requested", "deploying", "deleted"})
+"""Statuses of an instance that nobody looks after: there is nothing to observe."""
+UNOBSERVED_AFTER_S = 60
+"""An instance counts as not observed when its last stewardship has been expired for this long."""
+REQUESTS_WINDOW = datetime.timedelta(hours=1)
+
+
+class Taker(NamedTuple):
+    """A controller process that takes or renews stewardships."""
+
+    holder: str
+    actor_id: str
+    expires_at: datetime.datetime
+    """When the lease ends that it gets now."""
+
+
+def is_held(steward: Steward | None, now: datetime.datetime) -> bool:
+    """Return whether a controller holds the stewardship now."""
+    return steward is not None and steward.expires_at > now
+
+
+def taken(steward: Steward | None, taker: Taker) -> Steward:
+    """Return the stewardship after it was taken. The higher epoch ends what the previous holder may do."""
+    return Steward(
+        holder=taker.holder,
+        actor_id=taker.actor_id,
+        epoch=steward.epoch + 1 if steward else 1,
+        expires_at=taker.expires_at,
+        observed_at=steward.observed_at if steward else None,
+    )
+
+
+def renewed(steward: Steward | None, held: HeldStewardship, taker: Taker, now: datetime.datetime) -> Steward | None:
+    """Return the stewardship after a renewal; None if the caller has lost it.
+
+    An expired stewardship that nobody took can be renewed: no other controller has acted under it."""
+    if steward is None or (steward.epoch, steward.holder, steward.actor_id) != (
+        held.epoch,
+        taker.holder,
+        taker.actor_id,
+    ):
+        return None
+    extended = replace(steward, expires_at=taker.expires_at)
+    return observed(extended, held.observed_at, now) if held.observed_at else extended
+
+
+def observed(steward: Steward, at: datetime.datetime, now: datetime.datetime) -> Steward:
+    """Return the stewardship after a look. The time of the look is never in the future and never goes back."""
+    times = [time for time in (steward.observed_at, min(at, now)) if time is not None]
+    return replace(steward, observed_at=max(times))
+
+
+def withdrawn(steward: Steward, epochs: int, now: datetime.datetime) -> Steward:
+    """Return the stewardship after the platform took it away: the holder's epoch is old, and everybody may take it."""
+    ended_at = min(steward.expires_at, now)
+    return replace(steward, holder="", actor_id="", epoch=steward.epoch + epochs, expires_at=ended_at)
+
+
+def check(instance: Instance, steward: Steward | None, epoch: int, operator: Operator, now: datetime.datetime) -> None:
+    """Refuse a caller that does not hold the stewardship: another account, another epoch, or an expired lease."""
+    request_rules.check_operator(instance, operator)
+    if steward is None or epoch != steward.epoch:
+        now_held = f"its epoch is {steward.epoch}" if steward else "no controller has taken it"
+        raise errors.LeaseLost(
+            f"The stewardship of {instance.name} is not yours: {now_held}, not {epoch}.",
+            details={"instance_id": instance.instance_id, "epoch": steward.epoch if steward else 0},
+        )
+    if steward.expires_at <= now:
+        raise errors.LeaseLost(
+            f"The stewardship of {instance.name} expired at {steward.expires_at:%H:%M:%S} UTC; renew it first.",
+            details={"instance_id": instance.instance_id, "epoch": steward.epoch},
+        )
+    if steward.actor_id != operator.actor_id:
+        raise errors.PermissionDenied(
+            "Another service account holds the stewardship of this instance.",
+            details={"holder": steward.holder},
+            fix="Report as the service account that took the stewardship, or take it after its lease has expired.",
+        )
+
+
+def check_reporter(
+    instance: Instance, steward: Steward | None, epoch: int, operator: Operator, now: datetime.datetime
+) -> None:
+    """Refuse an observation of a controller without the stewardship. Epoch 0 is from a controller of the release before
+    stewardships: it is accepted while no controller holds the stewardship."""
+    request_rules.check_operator(instance, operator)
+    if epoch != 0 or is_held(steward, now):
+        check(instance, steward, epoch, operator, now)
+
+
+def is_unobserved(steward: Steward, now: datetime.datetime) -> bool:
+    """Return whether no controller has looked after the instance for so long that people should know."""
+    last = max(steward.expires_at, steward.observed_at or steward.expires_at)
+    return now - last > datetime.timedelta(seconds=UNOBSERVED_AFTER_S)
+
+
+def observed_condition(instance: Instance, steward: Steward, now: datetime.datetime, *, is_observed: bool) -> Condition:
+    """Return the platform's own condition about who looks after the instance."""
+    since = f"{steward.observed_at or steward.expires_at:%Y-%m-%d %H:%M:%S} UTC"
+    message = "" if is_observed else f"No controller has looked at the instance since {since}."
+    return Condition(
+        type=OBSERVED,
+        status="true" if is_observed else "false",
+        reason="observed" if is_observed else "no_steward",
+        message=message,
+        observed_revision=instance.revision,
+        changed_at=now,
+    )
+
+
+def check_kind(spec: StewardSpec, kind: str) -> None:
+    """Refuse a kind of operation that the app's controller may not request by itself."""
+    if kind not in spec.requests:
+        raise errors.Conflict(
+            f"The app's manifest does not let its controller request {kind}.",
+            details={"requests": list(spec.requests)},
+            fix="List the kind in `steward.requests` of the app's manifest, or have a person request it.",
+        )
+
+
+def check_requests(
+    spec: StewardSpec, kind: str, requested_at: Mapping[str, Sequence[datetime.datetime]], now: datetime.datetime
+) -> None:
+    """Refuse a request if one of the members has had as many of this kind within an hour as the manifest allows.
+
+    `requested_at`: member id -> when the controller requested this kind of operation for it."""
+    limit = spec.requests_per_hour
+    for member_id, moments in requested_at.items():
+        recent = sorted(moment for moment in moments if now - moment < REQUESTS_WINDOW)
+        if len(recent) < limit:
+            continue
+        next_at = (recent[-limit] + REQUESTS_WINDOW).isoformat() if limit else ""
+        when = f"the next is possible at {next_at}" if limit else "the manifest allows none"
+        raise errors.StewardBudgetUsed(
+            f"The controller has requested {kind} of {member_id} {len(recent)} times within an hour; {when}.",
+            details={"member_id": member_id, "kind": kind, "requests_per_hour": limit, "next_at": next_at},
+        )

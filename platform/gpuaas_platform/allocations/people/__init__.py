@@ -1,0 +1,1 @@
+"""The people of a project, and their accounts on the machines of its allocations."""

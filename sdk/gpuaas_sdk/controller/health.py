@@ -1,0 +1,271 @@
+"""Look after instances between operations: keep their stewardships, and run the app's health handler for each at an
+interval and when woken. `runner` starts this; a missed wake-up costs one interval, never correctness."""
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from gpuaas_contract.errors import ApiError, LeaseLost
+from gpuaas_contract.instances import INSTANCE_GET, MEMBER_LIST
+from gpuaas_contract.posix import POSIX_PEOPLE, PosixPerson
+from gpuaas_contract.runtime import LEASE_S_MAX, ReportedCondition
+from gpuaas_contract.stewardships import STEWARD_LEASE_S
+from gpuaas_contract.wire import PAGE_SIZE_MAX
+
+from gpuaas_sdk import machine
+from gpuaas_sdk.client import Client
+from gpuaas_sdk.controller import rules
+from gpuaas_sdk.controller.operation.machines import Connect
+from gpuaas_sdk.controller.reconciliation import Health, Reconciliation, Watch
+from gpuaas_sdk.controller.stewardships import Stewardships
+from gpuaas_sdk.outcomes import NoAnswer
+
+log = structlog.get_logger()
+
+_LIVE = {"live": "true"}
+CHECKED_STATUSES = frozenset({"running", "degraded", "stopped", "failed"})
+"""Instances in another status are not looked at: an operation changes the whole instance, or nothing is deployed."""
+HEALTH_CHECK_WORKS = "HealthCheckWorks"
+"""The condition that the kit reports itself: whether the app's health handler works."""
+
+
+@dataclass(frozen=True)
+class HealthSettings:
+    """How instances are looked after between operations."""
+
+    interval_s: float | None = None
+    """The interval between two looks at an instance, plus or minus 20 %; none: what `@app.health` declares. A wake-up
+    causes an earlier look."""
+    look_s_max: float = 60.0
+    """Time limit of one look at one instance. A look that takes longer is cancelled."""
+    looks_max: int = 8
+    """The number of instances that are looked at at the same time."""
+    lease_s: int = STEWARD_LEASE_S
+    """The length of a stewardship. After a controller dies, another one can look after its instances
+    after this time."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.lease_s <= LEASE_S_MAX:
+            raise ValueError(f"lease_s is {self.lease_s}; the platform accepts 1 to {LEASE_S_MAX} seconds.")
+
+
+DEFAULT_SETTINGS = HealthSettings()
+
+
+class HealthLoop:
+    """Runs the health handler for every instance that this process looks after: at an interval, and when woken."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        app_slug: str,
+        project_id: str,
+        name: str,
+        health: Health,
+        interval_s: float,
+        is_busy: Callable[[str], bool],
+        connect: Connect = machine.connect,
+        settings: HealthSettings = DEFAULT_SETTINGS,
+    ) -> None:
+        """`is_busy` returns whether this process works on an operation of the instance."""
+        self._client = client
+        self._app_slug = app_slug
+        self._project_id = project_id
+        self._name = name
+        self._health = health
+        self._is_busy = is_busy
+        self._connect = connect
+        self._settings = settings
+        self._interval_s = interval_s if settings.interval_s is None else settings.interval_s
+        self._stewardships = Stewardships(
+            client, app_slug=app_slug, project_id=project_id, name=name, lease_s=settings.lease_s
+        )
+        self._people = _People(client, project_id, self._interval_s)
+        self._watches: dict[str, Watch] = {}
+        self._queue: asyncio.Queue[str] = asyncio.Queue()
+        self._queued: set[str] = set()
+        self._looks: dict[str, asyncio.Task[None]] = {}
+        self._again: set[str] = set()
+        self._renew_now = asyncio.Event()
+
+    def wake(self, instance_id: str) -> None:
+        """Look at this instance as soon as a worker is free. If it has no steward yet, try to become it."""
+        if instance_id in self._watches:
+            self._watches[instance_id].is_stale = True
+        if self._stewardships.get(instance_id) is None:
+            self._renew_now.set()
+        else:
+            self._enqueue(instance_id)
+
+    def interrupt(self, instance_id: str) -> None:
+        """Cancel a running look at the instance, because an operation starts to change it."""
+        if instance_id in self._looks:
+            self._looks[instance_id].cancel()
+
+    async def run(self) -> None:
+        """Look after instances until cancelled. An error is logged, and the look is repeated after the interval."""
+        try:
+            async with asyncio.TaskGroup() as workers:
+                for _ in range(self._settings.looks_max):
+                    workers.create_task(self._work())
+                workers.create_task(self._keep_stewardships())
+                while True:
+                    await asyncio.sleep(rules.jittered_s(self._interval_s))
+                    for instance_id in self._stewardships.instance_ids:
+                        self._enqueue(instance_id)
+        finally:
+            await self._stop()
+
+    async def _keep_stewardships(self) -> None:
+        while True:
+            self._renew_now.clear()
+            await self._logged("renew", self._renew)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(rules.jittered_s(self._settings.lease_s / 3)):
+                    await self._renew_now.wait()
+
+    async def _renew(self) -> None:
+        changed = await self._stewardships.renew()
+        for instance_id in changed.lost:
+            log.info("steward.lost", instance_id=instance_id)
+            await self._forget(instance_id)
+        for instance_id in changed.taken:
+            await self._forget(instance_id)
+            self._enqueue(instance_id)
+        if changed.taken:
+            log.info("steward.taken", instances=len(changed.taken), held=len(self._stewardships.instance_ids))
+
+    async def _forget(self, instance_id: str) -> None:
+        """Drop what is kept about an instance, and stop a running look: another process may look after it now."""
+        self.interrupt(instance_id)
+        watch = self._watches.pop(instance_id, None)
+        if watch is not None:
+            await watch.close()
+
+    async def _stop(self) -> None:
+        for instance_id in list(self._watches):
+            await self._forget(instance_id)
+        with contextlib.suppress(ApiError, NoAnswer, asyncio.CancelledError):
+            await self._stewardships.release()
+
+    def _enqueue(self, instance_id: str) -> None:
+        if instance_id not in self._queued:
+            self._queued.add(instance_id)
+            self._queue.put_nowait(instance_id)
+
+    async def _work(self) -> None:
+        while True:
+            instance_id = await self._queue.get()
+            self._queued.discard(instance_id)
+            if instance_id in self._looks:
+                self._again.add(instance_id)
+            else:
+                await self._start_look(instance_id)
+
+    async def _start_look(self, instance_id: str) -> None:
+        with structlog.contextvars.bound_contextvars(app=self._app_slug, instance_id=instance_id):
+            look = asyncio.create_task(self._logged("look", lambda: self._look(instance_id)))
+        self._looks[instance_id] = look
+        try:
+            await asyncio.wait({look})
+        finally:
+            look.cancel()
+            del self._looks[instance_id]
+        if instance_id in self._again:
+            self._again.discard(instance_id)
+            self._enqueue(instance_id)
+
+    async def _look(self, instance_id: str) -> None:
+        """Run the health handler, unless an operation of this process or on the whole instance runs.
+
+        If another process works on a member, the platform refuses observations of that member."""
+        if self._is_busy(instance_id) or self._stewardships.get(instance_id) is None:
+            return
+        now = await self._read(instance_id)
+        if now is None:
+            return
+        if await self._healthy(now):
+            self._stewardships.note_look(instance_id)
+
+    async def _read(self, instance_id: str) -> Reconciliation | None:
+        """Return the state for a look. The instance and its members are read only if they may have changed."""
+        watch, held = self._watches.setdefault(instance_id, Watch()), self._stewardships.get(instance_id)
+        instance = watch.instance
+        if instance is None or watch.is_stale or held is None or held.revision > instance.revision:
+            path: dict[str, Any] = {"project_id": self._project_id, "instance_id": instance_id}
+            async with asyncio.timeout(self._settings.look_s_max):
+                instance = await self._client.call(INSTANCE_GET, **path)
+                members = [member async for member in self._client.pages(MEMBER_LIST, query=_LIVE, **path)]
+            watch.instance, watch.members = instance, {member.member_id: member for member in members}
+            watch.is_stale, watch.reported = False, b""
+        if instance.status not in CHECKED_STATUSES:
+            return None
+        return Reconciliation(
+            self._client,
+            self._stewardships,
+            self._name,
+            instance,
+            watch,
+            connect=self._connect,
+            wake=lambda: self._enqueue(instance_id),
+            people=self._people.read,
+        )
+
+    async def _healthy(self, now: Reconciliation) -> bool:
+        """Run the handler and report whether it works, if that changed. Return whether it did."""
+        try:
+            async with asyncio.timeout(self._settings.look_s_max) as limit:
+                await self._health(now)
+        except (LeaseLost, NoAnswer):
+            raise
+        except Exception as error:
+            if isinstance(error, ApiError) and error.retryable:
+                raise  # the platform refused a request for now; that shows nothing about the app
+            # An exception in the app's handler must not stop the controller, which also runs the app's operations.
+            log.exception("health.crashed")
+            await now.report([self._broken(error, timed_out=limit.expired())])
+            return False
+        if any(one.type == HEALTH_CHECK_WORKS and one.status != "true" for one in now.instance.conditions):
+            await now.report([ReportedCondition(type=HEALTH_CHECK_WORKS, status="true")])
+        return True
+
+    def _broken(self, error: Exception, *, timed_out: bool) -> ReportedCondition:
+        reason, message = "crashed", f"The health check of the app crashed: {type(error).__name__}: {error}"
+        if timed_out:
+            reason = "timed_out"
+            message = f"The health check of the app did not end within {self._settings.look_s_max:g} s."
+        return ReportedCondition(type=HEALTH_CHECK_WORKS, status="false", reason=reason, message=message[:1000])
+
+    async def _logged(self, task: str, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except (ApiError, NoAnswer) as error:
+            log.warning("health.failed", task=task, error=error.message, fix=error.fix)
+        except Exception:
+            log.exception("health.crashed", task=task)
+
+
+class _People:
+    """The people of the project, read at most once per interval."""
+
+    def __init__(self, client: Client, project_id: str, interval_s: float) -> None:
+        self._client = client
+        self._project_id = project_id
+        self._interval_s = interval_s
+        self._read_at = -math.inf
+        self._people: tuple[PosixPerson, ...] = ()
+        self._lock = asyncio.Lock()
+
+    async def read(self) -> tuple[PosixPerson, ...]:
+        async with self._lock:
+            if time.monotonic() - self._read_at >= self._interval_s:
+                started, query = time.monotonic(), {"page_size": PAGE_SIZE_MAX}
+                pages = self._client.pages(POSIX_PEOPLE, query=query, project_id=self._project_id)
+                self._people, self._read_at = tuple([person async for person in pages]), started
+            return self._people

@@ -1,0 +1,291 @@
+"""One look at one instance between operations, passed to the health handler: what it reads, reports and requests.
+
+`health` creates it. What is kept from one look to the next is in `Watch`."""
+
+import datetime
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import structlog
+from gpuaas_contract import stewardships as contract
+from gpuaas_contract.access import MACHINE_ACCESS, MachineAccess, RequestMachineAccess
+from gpuaas_contract.catalog import StewardVerb
+from gpuaas_contract.endpoint import Answer, Endpoint, RequestBody
+from gpuaas_contract.errors import (
+    ApiError,
+    CircuitOpen,
+    DisruptionBudget,
+    LeaseLost,
+    MemberHeld,
+    OperationInProgress,
+    StewardBudgetUsed,
+)
+from gpuaas_contract.instances import Command, Connection, Instance, Member
+from gpuaas_contract.lifecycles import MemberStatus
+from gpuaas_contract.operations import Operation
+from gpuaas_contract.posix import PosixPerson
+from gpuaas_contract.runtime import (
+    RUNTIME_REPORT,
+    ObservedMember,
+    PublishAccess,
+    RefusedObservation,
+    ReportedCondition,
+    ReportRuntime,
+)
+from gpuaas_contract.usage import USAGE_REPORT, ReportedUsage, ReportUsage, UsageReceipt
+
+from gpuaas_sdk.client import Client
+from gpuaas_sdk.controller import rules
+from gpuaas_sdk.controller.observers import ObserverMachines
+from gpuaas_sdk.controller.operation.machines import Connect
+from gpuaas_sdk.controller.samples import Samples
+from gpuaas_sdk.controller.stewardships import Stewardships
+from gpuaas_sdk.machine import Machine
+
+log = structlog.get_logger()
+
+_REFUSALS = (OperationInProgress, StewardBudgetUsed, DisruptionBudget, CircuitOpen, MemberHeld)
+"""Answers to a request of a steward that are no error: the operation is not possible now."""
+
+
+ReadPeople = Callable[[], Awaitable[tuple[PosixPerson, ...]]]
+
+
+@dataclass(frozen=True)
+class Requested:
+    """The answer to a request for an operation. Exactly one of the two is set."""
+
+    operation: Operation | None = None
+    refusal: ApiError | None = None
+    """Why the operation is not possible now: another one runs, a hold, a budget or the breaker does not allow it."""
+
+
+@dataclass
+class Watch:
+    """What this process keeps about one instance between two looks."""
+
+    instance: Instance | None = None
+    members: dict[str, Member] = field(default_factory=dict)
+    is_stale: bool = True
+    """True: read the instance and its members again before the next look."""
+    reported: bytes = b""
+    """The last accepted report."""
+    published: bytes = b""
+    """The last accepted access bundle."""
+    refusals: dict[tuple[str, ...], StewardBudgetUsed] = field(default_factory=dict)
+    """Requests for which the budget is used, by kind and members."""
+    machines: ObserverMachines | None = None
+    """The connections to machines of the instance."""
+    samples: Samples | None = None
+    """The programs that run on these machines."""
+
+    async def close(self) -> None:
+        """End the programs and close the connections."""
+        if self.samples is not None:
+            await self.samples.close()
+        if self.machines is not None:
+            await self.machines.close()
+
+
+class Reconciliation:
+    """One look at one instance, passed to the health handler."""
+
+    def __init__(
+        self,
+        client: Client,
+        stewardships: Stewardships,
+        name: str,
+        instance: Instance,
+        watch: Watch,
+        *,
+        connect: Connect,
+        wake: Callable[[], None],
+        people: ReadPeople,
+    ) -> None:
+        """`wake` causes another look."""
+        self.instance = instance
+        self._client = client
+        self._stewardships = stewardships
+        self._name = name
+        self._watch = watch
+        self._connect = connect
+        self._wake = wake
+        self._people = people
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """Every live member, as last read or returned by a report."""
+        return tuple(self._watch.members.values())
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """The inputs of the instance."""
+        return self.instance.inputs
+
+    def seen(
+        self,
+        member: Member,
+        status: MemberStatus | None = None,
+        *,
+        reason: str = "",
+        detail: dict[str, Any] | None = None,
+        version: str | None = None,
+    ) -> ObservedMember:
+        """Return an observation of a member for `report`. Without a status, detail or version, it stays."""
+        return ObservedMember(
+            member_id=member.member_id,
+            revision=member.revision,
+            status=status or member.status,
+            status_reason=rules.clipped(reason),
+            adapter_detail=detail,
+            observed_version=version,
+        )
+
+    async def machine(self, member: Member) -> Machine:
+        """Return the member's machine, to read from it. The connection is kept open from look to look.
+
+        Commands run as a user without any rights: what changes the machine is refused there. To change something,
+        request an operation. Raises `MachineUnreachable` if the machine does not answer, and `Temporary` while it has
+        no user for observers yet."""
+        self._watch.machines = self._watch.machines or ObserverMachines(self._connect)
+        try:
+            return await self._watch.machines.machine(member.allocation_id, member.address, self._grant)
+        except LeaseLost:
+            raise
+        except ApiError as error:
+            raise rules.refused(f"observer access to {member.node_name}", error) from error
+
+    async def report(
+        self, conditions: Iterable[ReportedCondition] = (), members: Iterable[ObservedMember] = ()
+    ) -> list[RefusedObservation]:
+        """Report observations and return those that the platform refused because the member has changed.
+
+        Sends nothing if the platform has stored the same already, or answered the same report before."""
+        chosen = rules.news(self.instance, self._watch.members, conditions, members)
+        sent = msgspec.json.encode(chosen)
+        if not any(chosen) or sent == self._watch.reported:
+            return []
+        answer = await self._call(
+            RUNTIME_REPORT,
+            lambda epoch: ReportRuntime(
+                holder=self._name,
+                observed_revision=self.instance.revision,
+                epoch=epoch,
+                conditions=chosen[0],
+                members=chosen[1],
+            ),
+        )
+        self._note(answer.instance, answer.members)
+        for refused in answer.refused:
+            log.info("observation.refused", member_id=refused.member_id, code=refused.code, error=refused.message)
+            self._watch.is_stale = self._watch.is_stale or refused.code in ("stale", "not_found")
+        self._watch.reported = sent
+        return answer.refused
+
+    async def request(self, kind: StewardVerb, members: Iterable[Member], reason: str) -> Requested:
+        """Request an operation on members of one role, such as a repair. `reason` is what was observed.
+
+        A request that is not possible now is no error: see `Requested.refusal`. If the hourly limit is used, the
+        platform is not asked again before the next one is possible."""
+        member_ids = [member.member_id for member in members]
+        key = (kind, *sorted(member_ids))
+        used = self._watch.refusals.get(key)
+        if used is not None and _still_used(used):
+            return Requested(refusal=used)
+        try:
+            operation = await self._call(
+                contract.OPERATION_REQUEST,
+                lambda epoch: contract.StewardOperationRequest(
+                    epoch=epoch, kind=kind, member_ids=member_ids, reason=rules.clipped_reason(reason)
+                ),
+            )
+        except _REFUSALS as error:
+            log.info("request.refused", kind=kind, members=member_ids, code=error.code, error=error.message)
+            if isinstance(error, StewardBudgetUsed):
+                self._watch.refusals[key] = error
+            return Requested(refusal=error)
+        log.info("request.accepted", kind=kind, members=member_ids, operation_id=operation.operation_id)
+        self._watch.is_stale = True
+        return Requested(operation=operation)
+
+    async def publish_access(
+        self,
+        *,
+        endpoints: Iterable[Connection] = (),
+        paths: dict[str, str] | None = None,
+        commands: Iterable[Command] = (),
+        notes: Iterable[str] = (),
+    ) -> None:
+        """Publish how people use the app. Sends nothing if it is the same as this process published last."""
+        bundle = PublishAccess(
+            epoch=0, endpoints=list(endpoints), paths=paths or {}, commands=list(commands), notes=list(notes)
+        )
+        content = msgspec.json.encode(bundle)
+        if content == self._watch.published:
+            return
+        await self._call(contract.ACCESS_PUBLISH, lambda epoch: msgspec.structs.replace(bundle, epoch=epoch))
+        self._watch.published = content
+
+    async def people(self) -> tuple[PosixPerson, ...]:
+        """Return everyone who can log in to the project's machines, and everyone who could before. They are read at
+        most once per interval, for all instances of this process together."""
+        return await self._people()
+
+    async def report_usage(self, records: Sequence[ReportedUsage]) -> UsageReceipt:
+        """Report usage of the instance. A record that is reported again with the same id is counted once."""
+        return await self._call(USAGE_REPORT, lambda epoch: ReportUsage(epoch=epoch, records=list(records)))
+
+    async def _call(self, endpoint: Endpoint[RequestBody, Answer], body: Callable[[int], RequestBody]) -> Answer:
+        """Call an endpoint of the instance with the epoch of the stewardship."""
+        instance_id = self.instance.instance_id
+        request = body(self._stewardships.epoch(instance_id))
+        try:
+            return await self._client.call(
+                endpoint, request, project_id=self.instance.project_id, instance_id=instance_id
+            )
+        except LeaseLost:
+            self._stewardships.lose(instance_id)
+            raise
+
+    async def sample(self, member: Member, program: str, *argv: str, silent_s: float) -> str:
+        """Return the newest line that a Python program on the member's machine printed. The first call starts it.
+
+        The program keeps running from look to look, so that a look costs no command. It prints one line when what it
+        observes has changed, which causes a look at once, and repeats the line as a sign of life at least every
+        `silent_s`. Raises what `machine` raises, and `Temporary` if the program ended or was silent for longer."""
+
+        async def lines() -> AsyncGenerator[str]:
+            machine = await self.machine(member)
+            async with aclosing(machine.lines(program, *argv)) as printed:
+                async for line in printed:
+                    yield line
+
+        self._watch.samples = self._watch.samples or Samples(self._wake)
+        return await self._watch.samples.newest(f"{member.allocation_id} {argv}", lines, silent_s=silent_s)
+
+    async def _grant(self, allocation_id: str, public_key: str) -> MachineAccess:
+        instance_id = self.instance.instance_id
+        request = RequestMachineAccess(
+            public_key=public_key, instance_id=instance_id, epoch=self._stewardships.epoch(instance_id)
+        )
+        return await self._client.call(
+            MACHINE_ACCESS, request, project_id=self.instance.project_id, allocation_id=allocation_id
+        )
+
+    def _note(self, instance: Instance, members: Iterable[Member]) -> None:
+        self.instance = self._watch.instance = instance
+        self._watch.members |= {member.member_id: member for member in members}
+        held = self._stewardships.get(instance.instance_id)
+        if held is not None:
+            held.revision = max(held.revision, instance.revision)
+
+
+Health = Callable[[Reconciliation], Awaitable[None]]
+
+
+def _still_used(used: StewardBudgetUsed) -> bool:
+    next_at = used.details.get("next_at", "")
+    return not next_at or datetime.datetime.fromisoformat(next_at) > datetime.datetime.now(datetime.UTC)

@@ -1,0 +1,89 @@
+"""Programs that keep running on machines between looks, and the newest line that each of them printed.
+
+A look that asks the machine each time costs a command each time. A program that prints a line when something changes
+costs nothing while nothing changes, and the change is known at once. `Reconciliation.sample` uses this."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from gpuaas_sdk.failures import Temporary
+
+OpenLines = Callable[[], AsyncGenerator[str]]
+"""Starts a program on a machine and yields the lines that it prints."""
+
+
+class Silent(Temporary):
+    """The program printed nothing for longer than it may."""
+
+
+@dataclass
+class _Program:
+    task: asyncio.Task[None] | None = None
+    line: str = ""
+    printed_at: float | None = None
+    """When it printed its newest line; none: it has printed none yet."""
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Samples:
+    """The programs of one instance, by name."""
+
+    def __init__(self, on_change: Callable[[], None], *, clock: Callable[[], float] = time.monotonic) -> None:
+        """`on_change` is called when a program prints another line than before."""
+        self._on_change = on_change
+        self._clock = clock
+        self._programs: dict[str, _Program] = {}
+
+    async def newest(self, name: str, open_lines: OpenLines, *, silent_s: float) -> str:
+        """Return the newest line of the program; start it, and wait for its first line, if it does not run.
+
+        Raises the error that ended the program, or `Silent` if it printed nothing for `silent_s`. The next call starts
+        it again."""
+        program = self._programs.get(name)
+        if program is None:
+            program = self._programs[name] = _Program()
+            program.task = asyncio.create_task(self._read(program, open_lines))
+        try:
+            await self._first_line(program, silent_s)
+        except BaseException:
+            await self._end(name)
+            raise
+        return program.line
+
+    async def close(self) -> None:
+        """End every program."""
+        for name in list(self._programs):
+            await self._end(name)
+
+    async def _first_line(self, program: _Program, silent_s: float) -> None:
+        assert program.task is not None
+        if program.printed_at is None:
+            news = asyncio.create_task(program.news.wait())
+            try:
+                await asyncio.wait({news, program.task}, timeout=silent_s, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                news.cancel()
+        if program.task.done():
+            program.task.result()
+            raise Silent("the program on the machine ended")
+        if program.printed_at is None or self._clock() - program.printed_at > silent_s:
+            raise Silent(f"the program on the machine printed nothing for {silent_s:g} s")
+
+    async def _read(self, program: _Program, open_lines: OpenLines) -> None:
+        async with aclosing(open_lines()) as lines:
+            async for line in lines:
+                is_change = program.printed_at is not None and line != program.line
+                program.line, program.printed_at = line, self._clock()
+                program.news.set()
+                if is_change:
+                    self._on_change()
+
+    async def _end(self, name: str) -> None:
+        program = self._programs.pop(name, None)
+        if program is None or program.task is None:
+            return
+        program.task.cancel()
+        await asyncio.wait({program.task})
