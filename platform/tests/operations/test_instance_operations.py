@@ -53,7 +53,7 @@ async def test_an_instance_operation_needs_a_time_that_makes_sense(world: World)
 async def test_what_the_app_does_not_declare_cannot_be_asked_for(world: World) -> None:
     cluster = await Cluster.running(world, instance_operations=["stop"])
     for verb in ("start", "restart", "rollback"):
-        with pytest.raises(errors.Conflict, match=f"has no {verb}") as refused:
+        with pytest.raises(errors.Conflict, match=f"does not offer {verb}") as refused:
             await cluster.change(verb)
         assert refused.value.details == {"operations": ["stop"]}
 
