@@ -229,7 +229,7 @@ async def test_an_upgrade_needs_a_version_that_takes_it_and_inputs_that_fit(worl
     await publish_version(world, "2.0.0", upgrades_from=["1.1.*"])
     with pytest.raises(errors.Conflict, match="cannot be reached from"):
         await cluster.change("upgrade", version="2.0.0")
-    with pytest.raises(errors.NotFound, match="There is no toy 3.0.0"):
+    with pytest.raises(errors.NotFound, match="There is no toy 3"):
         await cluster.change("upgrade", version="3.0.0")
     with pytest.raises(errors.ValidationFailed):
         await cluster.change("upgrade", version="1.1.0", inputs={"color": "blue"})
