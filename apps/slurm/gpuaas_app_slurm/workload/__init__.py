@@ -1,1 +1,1 @@
-"""Slurm on machines: commands, files and what they print. Nothing here knows the platform."""
+"""Slurm on machines, without the platform: install it, start it, read and change its nodes and jobs, remove it."""
