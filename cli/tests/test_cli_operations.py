@@ -99,7 +99,7 @@ def test_a_drained_member_keeps_its_reason(running: Cli) -> None:
 
 def test_an_operation_the_app_lacks_is_a_conflict(running: Cli) -> None:
     ended = running("member", "drain", "good", "gpu-1", "--role", "head", expect=5)
-    assert "Demo has no drain for head" in ended.err
+    assert "Demo does not offer drain for head" in ended.err
 
 
 def test_a_failed_deploy_answers_every_question_on_one_page(

@@ -1,8 +1,9 @@
 """The preview handlers of drain, remove and decommission: which jobs they would affect. They change nothing."""
 
 import datetime
+from collections.abc import Awaitable
 
-from gpuaas_sdk.controller import Member, Operation, Preview, Work
+from gpuaas_sdk.controller import Member, Operation, Preview, Temporary, Work
 
 from gpuaas_app_slurm import reports, roles
 from gpuaas_app_slurm.workload import nodes, state
@@ -11,15 +12,27 @@ WAITS = "The operation waits for these jobs. Only with force are they cancelled,
 
 
 async def drain(op: Operation) -> Preview:
-    return await _of_nodes(op, notes=[WAITS])
+    return await _answered(_of_nodes(op, notes=[WAITS]))
 
 
 async def remove(op: Operation) -> Preview:
     taken_off = [f"Slurm, its log files and the home folders of its users on {_names(op.targets)} are deleted."]
-    return await _of_nodes(op, notes=[WAITS], irreversible=taken_off)
+    return await _answered(_of_nodes(op, notes=[WAITS], irreversible=taken_off))
 
 
 async def decommission(op: Operation) -> Preview:
+    return await _answered(_of_cluster(op))
+
+
+async def _answered(work: Awaitable[Preview]) -> Preview:
+    """Return the preview, or immediately why there is none: a user waits for it."""
+    try:
+        return await work
+    except Temporary as error:
+        return Preview(answered=False, notes=[f"The work is unknown: {error}"])
+
+
+async def _of_cluster(op: Operation) -> Preview:
     """Every job counts, also queued ones: the decommission is refused while there is any, and force cancels all."""
     observed_at = datetime.datetime.now(datetime.UTC)
     jobs = await nodes.jobs_of_cluster(await reports.head(op))

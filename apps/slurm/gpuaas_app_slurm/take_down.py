@@ -153,9 +153,10 @@ async def _remove_by_force(op: Operation, member: Member, head: Machine | None, 
     """Remove a worker even if its machine, its slurmd or slurmctld does not answer. Report what could not be done."""
     name = await reports.node_name(op, member)
     answers = await op.answers(member, patience_s=settings.reach_leaving_s)
+    tried_at = datetime.datetime.now(datetime.UTC)
     not_done: list[str] = []
     if head is None:
-        evidence = _not_observed("slurmctld does not answer")
+        evidence = _not_observed("slurmctld does not answer", tried_at)
         not_done.append(f"slurmctld does not answer: node {name} is still in Slurm, and its jobs were not cancelled")
     else:
         await op.step("cancel its jobs", _cancel_jobs_on, op, head, name, settings, member=member)
@@ -164,7 +165,7 @@ async def _remove_by_force(op: Operation, member: Member, head: Machine | None, 
         evidence = Evidence(
             state="unreachable",
             source="ssh",
-            observed_at=datetime.datetime.now(datetime.UTC),
+            observed_at=tried_at,
             detail=f"{member.node_name} ({member.address}) did not answer; {evidence.detail}",
         )
         not_done.append(undo.left_behind(op.instance.instance_id, [member.component_key]))
@@ -299,7 +300,7 @@ async def _last_look(op: Operation, member: Member, settings: Settings) -> Evide
     except (Temporary, MachineAway) as error:
         if not op.force:
             raise
-        return _not_observed(str(error))
+        return _not_observed(str(error), observed_at)
 
 
 def evidence_of_queue(jobs: tuple[state.Job, ...], observed_at: datetime.datetime) -> Evidence:
@@ -313,9 +314,8 @@ def evidence_of_queue(jobs: tuple[state.Job, ...], observed_at: datetime.datetim
     )
 
 
-def _not_observed(reason: str) -> Evidence:
-    now = datetime.datetime.now(datetime.UTC)
-    return Evidence(state="unknown", source="scontrol show nodes, squeue", observed_at=now, detail=reason)
+def _not_observed(reason: str, tried_at: datetime.datetime) -> Evidence:
+    return Evidence(state="unknown", source="scontrol show nodes, squeue", observed_at=tried_at, detail=reason)
 
 
 async def uninstall_member(op: Operation, member: Member, settings: Settings) -> None:

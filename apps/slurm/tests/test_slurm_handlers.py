@@ -309,6 +309,14 @@ async def test_the_preview_of_a_decommission_counts_every_job(cluster: Cluster) 
     assert any("refused" in note for note in preview.notes)
 
 
+async def test_a_preview_states_at_once_that_slurmctld_does_not_answer(cluster: Cluster) -> None:
+    cluster.slurm.is_up = False
+    asked = cluster.platform.ask_preview(cluster.instance, "decommission")
+    preview = (await cluster.platform.ended(asked.operation_id)).preview
+    assert preview is not None
+    assert (preview.answered, "slurmctld does not answer" in preview.notes[0]) == (False, True)
+
+
 async def test_the_app_can_undo_every_kind_before_its_point_of_no_return(cluster: Cluster) -> None:
     ended = await cluster.perform("drain", [cluster.member("gpu-2")])
     assert ended.can_undo

@@ -53,7 +53,7 @@ async def test_an_instance_operation_needs_a_time_that_makes_sense(world: World)
 async def test_what_the_app_does_not_declare_cannot_be_asked_for(world: World) -> None:
     cluster = await Cluster.running(world, instance_operations=["stop"])
     for verb in ("start", "restart", "rollback"):
-        with pytest.raises(errors.Conflict, match=f"has no {verb}") as refused:
+        with pytest.raises(errors.Conflict, match=f"does not offer {verb}") as refused:
             await cluster.change(verb)
         assert refused.value.details == {"operations": ["stop"]}
 
@@ -229,7 +229,7 @@ async def test_an_upgrade_needs_a_version_that_takes_it_and_inputs_that_fit(worl
     await publish_version(world, "2.0.0", upgrades_from=["1.1.*"])
     with pytest.raises(errors.Conflict, match="cannot be reached from"):
         await cluster.change("upgrade", version="2.0.0")
-    with pytest.raises(errors.NotEntitled):
+    with pytest.raises(errors.NotFound, match="There is no toy 3"):
         await cluster.change("upgrade", version="3.0.0")
     with pytest.raises(errors.ValidationFailed):
         await cluster.change("upgrade", version="1.1.0", inputs={"color": "blue"})

@@ -280,7 +280,7 @@ async def test_a_request_that_makes_no_sense_is_refused_with_why(world: World) -
         ),
         (errors.ValidationFailed, "different roles", {"kind": "drain", "member_ids": [first, head.member_id]}),
         (errors.ValidationFailed, "no role", {"kind": "add", "component_key": "foot", "allocation_ids": [machine]}),
-        (errors.Conflict, "has no remove for head", {"kind": "remove", "member_ids": [head.member_id]}),
+        (errors.Conflict, "does not offer remove for head", {"kind": "remove", "member_ids": [head.member_id]}),
         (errors.Conflict, "carries member", {"kind": "add", "component_key": "hand", "allocation_ids": [taken]}),
         (errors.Conflict, "carries member", {"kind": "replace", "member_ids": [first], "allocation_ids": [taken]}),
         (

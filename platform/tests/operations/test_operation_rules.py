@@ -424,7 +424,7 @@ def test_a_retry_takes_up_what_is_not_done_and_an_undoing_all_that_is_there() ->
     failed = operation("drain", *targets, status="failed", error=_error(), ended_at=NOW)
     again = exit_rules.reopened(failed, members, LATER, compensating=False)
     assert (again.status, again.error, again.ended_at, again.deadline_at) == ("accepted", None, None, LATER)
-    assert [target.outcome for target in again.targets] == ["succeeded", "pending", "pending", "failed"]
+    assert [target.outcome for target in again.targets] == ["succeeded", "pending", "pending", "cancelled"]
     undoing = exit_rules.reopened(failed, members, LATER, compensating=True)
     assert [target.outcome for target in undoing.targets] == ["pending", "pending", "pending", "failed"]
 

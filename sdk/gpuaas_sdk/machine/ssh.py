@@ -26,6 +26,8 @@ CONNECT_TIMEOUT_S = 10.0
 REPLY_GRACE_S = 15.0
 """If there is no reply this long after the time limit of a command, the machine is unreachable."""
 TIMED_OUT_STATUS = 124
+UNIT_ABOVE_S = 60.0
+"""Commands with a longer time limit run in a unit. A shorter command ends soon by itself, and a unit costs time."""
 STOP_S = 20.0
 """How long stopped commands may take to end: systemd kills them after five seconds."""
 _HOSTNAME = ("hostname", "-s")
@@ -66,7 +68,7 @@ class MachineTarget(msgspec.Struct, frozen=True):
     is_privileged: bool = True
     """Whether commands run as root. False: they run as `user`, who can only read."""
     work: RemoteWork | None = None
-    """What the commands belong to. Without it, they end when the caller has gone, but cannot be stopped by name."""
+    """What the commands belong to. Without it, a command may continue after its caller has gone."""
 
 
 @asynccontextmanager
@@ -145,21 +147,27 @@ class SshTransport:
         return shell.as_root(command.argv, self.target.user, command.as_user, command.timeout_s)
 
     async def _reply(self, command: Command) -> asyncssh.SSHCompletedProcess:
-        """Run the command in a unit of its own, which ends with this call, however it ends."""
-        timeout_s, unit = command.timeout_s + REPLY_GRACE_S, self._new_unit()
-        line = shlex.join(shell.watched(self._argv(command), unit, len(command.input)))
+        """Run the command. One that may take long runs in a unit of its own, which ends with this call."""
+        work = self.target.work if command.timeout_s > UNIT_ABOVE_S else None
+        timeout_s, argv = command.timeout_s + REPLY_GRACE_S, self._argv(command)
         connection = await self._connected()
+        unit = work.new_unit() if work is not None else ""
         try:
             with self._wire_errors(connection, timed_out=f"no reply within {timeout_s:g} s"):
                 async with asyncio.timeout(timeout_s):
-                    return await _run(connection, line, command.input)
+                    if unit:
+                        line = shlex.join(shell.watched(argv, unit, len(command.input)))
+                        return await _run_watched(connection, line, command.input)
+                    return await _run(connection, shlex.join(argv), command.input)
         except MachineUnreachable:
-            self._note_lost(unit)
+            if work is not None:
+                work.lost.add(unit)
             raise
         except asyncio.CancelledError:
-            # The caller may undo the work next, so wait until no process of the command is left.
-            self._note_lost(unit)
-            await self._stop([unit])
+            if work is not None:
+                # The caller may undo the work next, so wait until no process of the command is left.
+                work.lost.add(unit)
+                await self._stop([unit])
             raise
 
     async def _stop(self, units: list[str]) -> None:
@@ -175,13 +183,6 @@ class SshTransport:
             return
         if self.target.work is not None:
             self.target.work.lost.difference_update(units)
-
-    def _new_unit(self) -> str:
-        return self.target.work.new_unit() if self.target.work is not None else ""
-
-    def _note_lost(self, unit: str) -> None:
-        if self.target.work is not None:
-            self.target.work.lost.add(unit)
 
     async def _connected(self) -> asyncssh.SSHClientConnection:
         async with self._connect_lock:
@@ -230,6 +231,14 @@ class SshTransport:
 
 
 async def _run(connection: asyncssh.SSHClientConnection, line: str, data: bytes) -> asyncssh.SSHCompletedProcess:
+    if data:
+        return await connection.run(line, input=data, encoding=None, check=False)
+    return await connection.run(line, stdin=asyncssh.DEVNULL, encoding=None, check=False)
+
+
+async def _run_watched(
+    connection: asyncssh.SSHClientConnection, line: str, data: bytes
+) -> asyncssh.SSHCompletedProcess:
     """Run the command. Its standard input stays open until it has ended: an earlier end means that the caller has
     gone."""
     async with connection.create_process(line, encoding=None) as process:

@@ -104,19 +104,20 @@ async def test_a_failure_that_each_returned_still_fails_the_operation(
 async def test_a_wait_outside_a_step_is_shown_as_a_step_that_ends(
     app: App, platform: FakePlatform, working: Working
 ) -> None:
-    answers = [Temporary("the scheduler does not answer", after_s=0.01)]
+    answers = asyncio.Event()
 
     @app.operation("drain", role="worker")
     async def drain(op: Operation) -> None:
-        if answers:
-            raise answers.pop()
+        if not answers.is_set():
+            raise Temporary("the scheduler does not answer", after_s=0.01)
         await op.report(op.to_do[0], status="drained")
 
     instance = platform.add_instance({"worker": ["n1"]}, ready=True)
     request = platform.request(instance, "drain", component_key="worker")
     async with working():
         shown = await platform.until(request.operation_id, lambda now: bool(now.steps))
-        assert shown.steps[0].name == "wait"
+        assert (shown.steps[0].name, shown.steps[0].message) == ("wait", "the scheduler does not answer")
+        answers.set()
         ended = await platform.ended(request.operation_id)
     assert ended.status == "succeeded", ended.error
     assert [step.state for step in ended.steps] == ["succeeded"]
