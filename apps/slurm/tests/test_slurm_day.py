@@ -173,7 +173,7 @@ async def test_no_daemon_reports_an_error_about_its_plugins(day: Day) -> None:
 
 async def test_a_reboot_through_slurm_restarts_the_machine_and_its_homes_are_mounted_again(day: Day) -> None:
     """A machine of the lab that restarts itself stops, so the lab starts it again. It has the kernel of the host, whose
-    time of start stays the same, so Slurm must be told that the reboot is over."""
+    time of start stays the same, so Slurm does not notice the end of the reboot by itself."""
     await day.lab.run("gpu-1", "scontrol", "reboot", "ASAP", "nextstate=RESUME", "gpu-3")
     power = ""
     async with asyncio.timeout(180):
