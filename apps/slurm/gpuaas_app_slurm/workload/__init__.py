@@ -1,1 +1,1 @@
-"""Slurm on machines: commands, files and what they print. Nothing here knows the platform."""
+"""Slurm on machines: commands, files and what they print. Nothing here is about the platform."""
