@@ -1,5 +1,6 @@
 """The user for observers on a node, as far as a folder can show it; tests on machines show the rest."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(accounts, "uid_of", users.get)
     monkeypatch.setattr(accounts, "home_of", lambda user: tmp_path / "home" / user)
     monkeypatch.setattr(claims, "CLAIMS", tmp_path / "claims")
-    monkeypatch.setattr(observers.shutil, "which", lambda _: "/usr/bin/crontab")
+    monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/crontab")
     for name in ("CRON_ALLOW", "CRON_DENY", "AT_ALLOW", "AT_DENY", "DEBIAN"):
         monkeypatch.setattr(observers, name, tmp_path / name.lower())
     return tmp_path
@@ -37,7 +38,7 @@ def test_the_observer_has_a_home_that_it_cannot_write_to(host: Path) -> None:
     assert observers.ensure("gpu-1", "alloc_1") == "gpu-1-ro"
 
 
-def test_the_observer_is_refused_cron_and_at_and_nobody_else_is(host: Path) -> None:
+def test_the_observer_is_refused_cron_and_at_and_other_users_are_not(host: Path) -> None:
     (host / "debian").touch()
     (host / "at_deny").write_text("guest\n")
     observers.ensure("gpu-1", "alloc_1")

@@ -45,7 +45,7 @@ def claimed(user: str, allocation_id: str) -> str:
 
 def allow_schedules(observer: str) -> None:
     """Remove the observer from the lists of users who may not use cron and at. An empty list of cron is removed on
-    Debian, where it means the same as none. An empty list of at allows at to everybody, so it stays."""
+    Debian, where it means the same as none. An empty list of at allows at to everyone, so it stays."""
     for path in (CRON_DENY, AT_DENY):
         lines = _lines(path)
         left = [line for line in lines if line != observer]
@@ -58,7 +58,7 @@ def allow_schedules(observer: str) -> None:
 def _deny_schedules(observer: str) -> None:
     """Refuse cron and at to the observer. If there is a list of allowed users, the observer is not in it.
 
-    Without any list, cron allows everybody on Debian and only root elsewhere, and at allows only root. A new list of
+    Without any list, cron allows everyone on Debian and only root elsewhere, and at allows only root. A new list of
     denied users would allow all others, so it is made only where that changes nothing for them."""
     has_cron = shutil.which("crontab") is not None
     if has_cron and not CRON_ALLOW.exists() and (CRON_DENY.exists() or DEBIAN.exists()):

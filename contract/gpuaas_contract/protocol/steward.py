@@ -15,7 +15,7 @@ from gpuaas_contract.protocol.status import OBSERVED
 from gpuaas_contract.stewardships import HeldStewardship
 
 NOT_DEPLOYED = frozenset({"requested", "deploying", "deleted"})
-"""Statuses of an instance that nobody looks after: there is nothing to observe."""
+"""Statuses of an instance that no controller looks after: there is nothing to observe."""
 UNOBSERVED_AFTER_S = 60
 """An instance counts as not observed when its last stewardship has been expired for this long."""
 REQUESTS_WINDOW = datetime.timedelta(hours=1)
@@ -49,7 +49,7 @@ def taken(steward: Steward | None, taker: Taker) -> Steward:
 def renewed(steward: Steward | None, held: HeldStewardship, taker: Taker, now: datetime.datetime) -> Steward | None:
     """Return the stewardship after a renewal; None if the caller has lost it.
 
-    An expired stewardship that nobody took can be renewed: no other controller has acted under it."""
+    An expired stewardship that no process took can be renewed: no other controller has acted under it."""
     if steward is None or (steward.epoch, steward.holder, steward.actor_id) != (
         held.epoch,
         taker.holder,
@@ -67,7 +67,7 @@ def observed(steward: Steward, at: datetime.datetime, now: datetime.datetime) ->
 
 
 def withdrawn(steward: Steward, epochs: int, now: datetime.datetime) -> Steward:
-    """Return the stewardship after the platform took it away: the holder's epoch is old, and everybody may take it."""
+    """Return the stewardship after the platform ended it: the epoch of its holder is old, and it is free."""
     ended_at = min(steward.expires_at, now)
     return replace(steward, holder="", actor_id="", epoch=steward.epoch + epochs, expires_at=ended_at)
 

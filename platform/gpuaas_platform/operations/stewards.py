@@ -28,7 +28,7 @@ from gpuaas_platform.operations import claim, service, state, store
 log = structlog.get_logger()
 
 _LOOKS_COUNT_AFTER_S = float(LEASE_S_MAX + rules.UNOBSERVED_AFTER_S)
-"""Until renewals could be received for this long, an expired stewardship does not show that nobody looks."""
+"""Until renewals could be received for this long, an expired stewardship does not show that no controller looks."""
 
 
 async def admit(call: Call[ProjectPath], body: RenewStewardships) -> RenewStewardships:

@@ -11,15 +11,15 @@ __all__ = ["sides"]
 
 
 async def renew(side: Side, *held: stewardships.Stewardship, holder: str = "one", **more: Any) -> Any:
-    listed = [{"instance_id": one.instance_id, "epoch": one.epoch, **more.pop("look", {})} for one in held]
+    listed = [{"instance_id": item.instance_id, "epoch": item.epoch, **more.pop("look", {})} for item in held]
     body = {"app_slug": "toy", "holder": holder, "held": listed, "take_max": 10, **more}
     return await side.controller.world.call(stewardships.RENEW, body, token=side.controller.token)
 
 
 async def taken(side: Side, holder: str = "one", **more: Any) -> stewardships.Stewardship:
-    (one,) = (await renew(side, holder=holder, **more)).held
-    assert isinstance(one, stewardships.Stewardship)
-    return one
+    (held,) = (await renew(side, holder=holder, **more)).held
+    assert isinstance(held, stewardships.Stewardship)
+    return held
 
 
 async def report(side: Side, epoch: int, **more: Any) -> runtime.RuntimeReported:
@@ -31,7 +31,7 @@ async def report(side: Side, epoch: int, **more: Any) -> runtime.RuntimeReported
 
 
 async def request(side: Side, epoch: int, *member_ids: str, kind: str = "repair") -> operations.Operation:
-    body = {"epoch": epoch, "kind": kind, "member_ids": list(member_ids), "reason": "slurmd is stopped"}
+    body = {"epoch": epoch, "kind": kind, "member_ids": list(member_ids), "reason": "the daemon is stopped"}
     where = {"instance_id": (await side.instance()).instance_id}
     return await side.controller.world.call(stewardships.OPERATION_REQUEST, body, token=side.controller.token, **where)
 
@@ -78,7 +78,7 @@ async def test_an_expired_stewardship_is_taken_with_a_higher_epoch_and_the_old_h
             await request(side, old.epoch, (await hands(side))[0])
 
 
-async def test_an_expired_stewardship_that_nobody_took_is_renewed(sides: tuple[Side, Side]) -> None:
+async def test_an_expired_stewardship_that_no_process_took_is_renewed(sides: tuple[Side, Side]) -> None:
     for side in sides:
         held = await taken(side, lease_s=10)
         side.controller.world.clock.forward(11)
@@ -87,7 +87,7 @@ async def test_an_expired_stewardship_that_nobody_took_is_renewed(sides: tuple[S
         await report(side, held.epoch)
 
 
-async def test_a_report_without_an_epoch_is_accepted_only_while_nobody_holds_the_stewardship(
+async def test_a_report_without_an_epoch_is_accepted_only_while_no_process_holds_the_stewardship(
     sides: tuple[Side, Side],
 ) -> None:
     for side in sides:
@@ -129,7 +129,7 @@ async def test_a_repair_that_the_steward_requests_is_claimed_and_leaves_the_memb
     for side in sides:
         held, (member_id, other) = await taken(side), await hands(side)
         asked = await request(side, held.epoch, member_id)
-        assert (asked.kind, asked.reason, asked.component_key) == ("repair", "slurmd is stopped", "hand"), side
+        assert (asked.kind, asked.reason, asked.component_key) == ("repair", "the daemon is stopped", "hand"), side
         with pytest.raises(errors.OperationInProgress):
             await request(side, held.epoch, member_id)
         claimed = await side.controller.take()
@@ -159,7 +159,7 @@ async def test_a_drained_member_is_drained_after_its_repair_and_a_failed_one_is_
                 await claimed.report(member_id, "ready")
             ended = await claimed.complete()
             assert (ended.status, ended.error) == ("succeeded", None), side
-        assert [(await side.member(one)).status for one in (drained, broken)] == ["drained", "ready"]
+        assert [(await side.member(member_id)).status for member_id in (drained, broken)] == ["drained", "ready"]
 
 
 async def test_a_repair_that_does_not_help_fails(sides: tuple[Side, Side]) -> None:

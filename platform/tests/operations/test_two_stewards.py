@@ -26,7 +26,7 @@ LEASE_S = 1
 
 @dataclass
 class Replica:
-    """One process of the controller, made of the parts of the kit. Its clock stands still while it is paused, as that
+    """One process of the controller, made of the parts of the kit. Its clock stops while it is paused, as that
     of a machine does that was suspended: so it believes in its lease."""
 
     name: str
@@ -64,7 +64,7 @@ class Replica:
             about,
             Watch(instance=about),
             connect=machine.connect,
-            people=_nobody,
+            people=_no_people,
         )
         try:
             await look.report([ReportedCondition(type="Seen", status="true", message=f"{self.name}: {text}")])
@@ -74,7 +74,7 @@ class Replica:
         return True
 
 
-async def _nobody() -> tuple[PosixPerson, ...]:
+async def _no_people() -> tuple[PosixPerson, ...]:
     return ()
 
 
@@ -96,7 +96,7 @@ async def test_never_do_two_processes_report_under_one_epoch_and_a_paused_one_is
             assert (late, other.holds) == (False, True)
             both = await asyncio.gather(active.report(about, "stale"), other.report(about, f"taken in round {number}"))
             stale += 1 - both[0]
-            assert both == [False, True]
+            assert list(both) == [False, True]
             active.now_s = other.now_s
             await active.stewardships.renew()
             assert not active.holds
@@ -112,7 +112,7 @@ async def test_never_do_two_processes_report_under_one_epoch_and_a_paused_one_is
 
 @pytest.fixture
 async def watched(world: World) -> Cluster:
-    """A running instance that nobody has looked at since its stewardship was taken."""
+    """A running instance that no controller has looked at since its stewardship was taken."""
     cluster = await Cluster.running(world, hands=1)
     await renew(cluster)
     return cluster
@@ -121,8 +121,8 @@ async def watched(world: World) -> Cluster:
 async def renew(cluster: Cluster, epoch: int = 0, **look: object) -> int:
     held = [{"instance_id": cluster.instance_id, "epoch": epoch, **look}] if epoch else []
     body = {"app_slug": "toy", "holder": "one", "held": held, "take_max": 10, "lease_s": 30}
-    (one,) = (await cluster.world.call(stewardships.RENEW, body, token=cluster.controller.token)).held
-    return one.epoch
+    (taken,) = (await cluster.world.call(stewardships.RENEW, body, token=cluster.controller.token)).held
+    return taken.epoch
 
 
 async def pass_time(cluster: Cluster, seconds: int) -> None:
@@ -136,10 +136,10 @@ async def pass_time(cluster: Cluster, seconds: int) -> None:
 async def seen(cluster: Cluster) -> tuple[str, str]:
     """The status of the instance, and of its condition `Observed`."""
     instance = await cluster.instance()
-    return instance.status, next((one.status for one in instance.conditions if one.type == "Observed"), "")
+    return instance.status, next((item.status for item in instance.conditions if item.type == "Observed"), "")
 
 
-async def test_an_instance_that_nobody_looks_after_gets_a_condition_until_somebody_looks(watched: Cluster) -> None:
+async def test_an_instance_without_a_steward_gets_a_condition_until_a_controller_looks(watched: Cluster) -> None:
     await pass_time(watched, 120)  # the platform could have received renewals for two minutes
     epoch = await renew(watched, 1)
     await pass_time(watched, 29 + 60)
@@ -148,17 +148,17 @@ async def test_an_instance_that_nobody_looks_after_gets_a_condition_until_somebo
     assert await seen(watched) == ("degraded", "false")
     assert "No controller has looked at the instance since" in (await watched.instance()).status_reason
     epoch = await renew(watched)
-    assert await seen(watched) == ("degraded", "false"), "it was taken, and nobody has looked yet"
+    assert await seen(watched) == ("degraded", "false"), "it was taken, and no controller has looked yet"
     await renew(watched, epoch, observed_at=watched.world.clock().isoformat())
     assert await seen(watched) == ("running", "true")
     payloads = await watched.event_payloads("apps.condition.changed")
-    assert [(one["status"], one["was"]) for one in payloads if one["type"] == "Observed"] == [
+    assert [(item["status"], item["was"]) for item in payloads if item["type"] == "Observed"] == [
         ("false", ""),
         ("true", "false"),
     ]
 
 
-async def test_after_a_break_of_the_platform_nobody_is_accused(watched: Cluster) -> None:
+async def test_after_a_break_of_the_platform_no_controller_is_accused(watched: Cluster) -> None:
     watched.world.clock.forward(600)
     await pass_time(watched, 100)
     assert await seen(watched) == ("running", "")
@@ -169,7 +169,7 @@ async def test_after_a_break_of_the_platform_nobody_is_accused(watched: Cluster)
 async def test_another_operator_takes_the_stewardship_at_once(watched: Cluster) -> None:
     other = await watched.world.service_account("other", apps=["toy"])
     accounts = (await watched.world.call(identity.SERVICE_ACCOUNT_LIST)).items
-    account_id = next(one.service_account_id for one in accounts if one.name == "other")
+    account_id = next(account.service_account_id for account in accounts if account.name == "other")
     body = {"operator_service_account_id": account_id, "reason": "another team"}
     await watched.world.call(instances.OPERATOR_SET, body, instance_id=watched.instance_id)
     request = {"app_slug": "toy", "holder": "one", "take_max": 10}

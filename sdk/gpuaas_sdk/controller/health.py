@@ -231,7 +231,7 @@ class HealthLoop:
             log.exception("health.crashed")
             await now.report([self._broken(error, timed_out=limit.expired())])
             return False
-        if any(one.type == HEALTH_CHECK_WORKS and one.status != "true" for one in now.instance.conditions):
+        if any(item.type == HEALTH_CHECK_WORKS and item.status != "true" for item in now.instance.conditions):
             await now.report([ReportedCondition(type=HEALTH_CHECK_WORKS, status="true")])
         return True
 

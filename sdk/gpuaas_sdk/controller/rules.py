@@ -109,10 +109,10 @@ def news(
     observed: Iterable[ObservedMember],
 ) -> tuple[list[ReportedCondition], list[ObservedMember]]:
     """Return those of the observations that differ from what the platform has stored."""
-    stored = {one.type: (one.status, one.reason, one.message) for one in instance.conditions}
+    stored = {item.type: (item.status, item.reason, item.message) for item in instance.conditions}
     return (
-        [one for one in conditions if stored.get(one.type) != (one.status, one.reason, one.message)],
-        [one for one in observed if not _is_stored(members.get(one.member_id), one)],
+        [item for item in conditions if stored.get(item.type) != (item.status, item.reason, item.message)],
+        [item for item in observed if not _is_stored(members.get(item.member_id), item)],
     )
 
 

@@ -28,7 +28,7 @@ class Held:
     until: float
     """When the lease ends, by the clock of this process."""
     observed_at: datetime.datetime | None = None
-    """The last look that the platform has not been told about."""
+    """The last look that was not sent to the platform yet."""
 
 
 class Renewal(NamedTuple):
@@ -115,8 +115,8 @@ class Stewardships:
             holder=self.holder,
             lease_s=lease_s,
             held=[
-                HeldStewardship(instance_id=instance_id, epoch=one.epoch, observed_at=one.observed_at)
-                for instance_id, one in held.items()
+                HeldStewardship(instance_id=instance_id, epoch=item.epoch, observed_at=item.observed_at)
+                for instance_id, item in held.items()
             ],
             take_max=max(0, STEWARDSHIPS_MAX - len(held)) if take else 0,
         )
@@ -130,7 +130,7 @@ class Stewardships:
 
     def _without(self, instance_ids: Iterable[str], sent: dict[str, Held]) -> frozenset[str]:
         """Forget stewardships that were lost. One that was taken again after the request was sent is kept."""
-        lost = frozenset(one for one in instance_ids if self._held.get(one) is sent.get(one))
+        lost = frozenset(item for item in instance_ids if self._held.get(item) is sent.get(item))
         for instance_id in lost:
             self.lose(instance_id)
         return lost

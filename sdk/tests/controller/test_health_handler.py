@@ -219,9 +219,9 @@ async def test_a_handler_that_crashes_or_takes_too_long_is_a_condition_until_it_
 
     async def condition(status: str, reason: str) -> Condition:
         while True:
-            for one in platform.instance(instance.instance_id).conditions:
-                if (one.type, one.status, one.reason) == (HEALTH_CHECK_WORKS, status, reason):
-                    return one
+            for present in platform.instance(instance.instance_id).conditions:
+                if (present.type, present.status, present.reason) == (HEALTH_CHECK_WORKS, status, reason):
+                    return present
             await asyncio.sleep(0.01)
 
     async with working(look_s_max=0.3), asyncio.timeout(60):

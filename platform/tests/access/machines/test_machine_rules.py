@@ -36,7 +36,7 @@ def test_a_certificate_is_valid_no_longer_than_the_platform_allows(
         ALLOCATION,
         rules.root_door(ALLOCATION),
         actor_id="user_1",
-        operation_id="",
+        held_id="",
         source="192.0.2.9",
         ttl_s=asked_s,
         ttl_max_s=allowed_s,

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -33,7 +34,7 @@ class Steward:
         body = {"app_slug": "toy", "holder": holder, "held": held, "take_max": 10, **more}
         return await self.world.call(stewardships.RENEW, body, token=self.cluster.controller.token)
 
-    async def observe(self, allocation_id: str = "", epoch: int = 0, **more: object) -> access.MachineAccess:
+    async def observe(self, allocation_id: str = "", epoch: int = 0, **more: Any) -> access.MachineAccess:
         body = {
             "public_key": ssh_public_key(Ed25519PrivateKey.generate()),
             "instance_id": self.held.instance_id,
@@ -106,7 +107,8 @@ async def test_observer_access_needs_the_stewardship_and_a_machine_of_the_instan
     spare = (await steward.world.allocation("spare")).allocation_id
     with pytest.raises(errors.PermissionDenied, match="does not belong"):
         await steward.observe(spare)
-    for wrong in ({"operation_id": "op_1"}, {"as": "root"}):
+    wrongs: list[dict[str, Any]] = [{"operation_id": "op_1"}, {"as": "root"}]
+    for wrong in wrongs:
         with pytest.raises(errors.ValidationFailed):
             await steward.observe(**wrong)
     body = {"public_key": ssh_public_key(Ed25519PrivateKey.generate()), "instance_id": steward.held.instance_id}
@@ -147,7 +149,7 @@ async def _silent(steward: Steward) -> None:
 
 async def _unbound(steward: Steward) -> None:
     accounts = (await steward.world.call(identity.SERVICE_ACCOUNT_LIST)).items
-    about = {"service_account_id": next(one.service_account_id for one in accounts if "toy" in one.apps)}
+    about = {"service_account_id": next(account.service_account_id for account in accounts if "toy" in account.apps)}
     await steward.world.call(identity.SERVICE_ACCOUNT_BIND, {"apps": []}, **about)
 
 

@@ -106,7 +106,7 @@ class Stewards:
         self.by_instance[instance_id] = replace(steward, expires_at=self._records.clock())
 
     def shown(self, instance: Instance) -> Instance:
-        """Return the instance as people read it: with its steward, and whether nobody looks after it any more."""
+        """Return the instance as people read it: with its steward, and whether a controller still looks after it."""
         steward, now = self.by_instance.get(instance.instance_id), self._records.clock()
         if steward is not None and rules.is_unobserved(steward, now) and not _is_unobserved(instance):
             condition = rules.observed_condition(instance, steward, now, is_observed=False)
