@@ -89,6 +89,12 @@ class Project:
         """Wait until the operation waits in its second step."""
         await self._until(operation, lambda now: any(step.name == "second" for step in now.steps))
 
+    async def refused_claims(self) -> None:
+        """Wait until the server has refused two claims of the controller."""
+        async with asyncio.timeout(60):
+            while (self.folder / "controller.log").read_text().count("claim.failed") < 2:
+                await asyncio.sleep(0.1)
+
     async def finish(self, operation: operations.Operation) -> operations.Operation:
         (self.folder / f"continue-{operation.kind}").touch()
         return await self._until(operation, lambda now: now.status in lifecycles.ENDED_OPERATION)

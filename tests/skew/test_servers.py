@@ -55,19 +55,25 @@ def check_steps(project: Project, previous: Release) -> None:
     assert ran[-1] == ("stop", "second", new)
 
 
-async def test_a_new_controller_works_with_an_old_server(previous: Release, tmp_path: Path) -> None:
+async def test_a_new_controller_does_nothing_on_an_old_server_and_works_when_the_server_is_new(
+    previous: Release, tmp_path: Path
+) -> None:
     server = ServerProcess(tmp_path / "data", program=previous.platform)
     password = server.admin_password()
     with server:
         async with Project.opened(server.url, password, tmp_path) as project:
             with project.controller(THIS):
+                await project.refused_claims()
+                assert project.ran() == []
+                await upgrade(server)
                 assert (await project.finish(project.deployed.operation)).status == "succeeded"
                 assert (await project.finish(await project.stop_instance())).status == "succeeded"
 
 
-async def test_two_servers_are_upgraded_one_after_the_other_without_a_break(
+async def test_two_servers_are_upgraded_together_and_clients_that_retry_lose_nothing(
     previous: Release, postgres_url: str, tmp_path: Path
 ) -> None:
+    """This release has a migration that is applied alone, so the second server is stopped while the first starts."""
     first = ServerProcess(tmp_path / "first", postgres_url, program=previous.platform)
     password = first.admin_password()
     with first:
@@ -80,9 +86,10 @@ async def test_two_servers_are_upgraded_one_after_the_other_without_a_break(
                     with project.controller(previous):
                         await project.half_done(deploy)
                         async with project.watched(), project.busy():
+                            second.stop()
                             await upgrade(first)
-                            await project.check_shared(first, second)
                             await upgrade(second)
+                            await project.check_shared(first, second)
                             assert (await project.finish(deploy)).status == "succeeded"
                         await project.check_record()
                 second.stop()

@@ -65,7 +65,7 @@ async def _act(cluster: Reconciliation, decision: plan.Decision) -> None:
             cluster.seen(
                 members[verdict.member_id],
                 verdict.status,
-                reason=verdict.reason,
+                reason=_reason(cluster, members[verdict.member_id], verdict),
                 detail=verdict.detail,
                 version=verdict.version,
             )
@@ -75,6 +75,12 @@ async def _act(cluster: Reconciliation, decision: plan.Decision) -> None:
     for verdict in decision.verdicts:
         if verdict.repair:
             await cluster.request("repair", [members[verdict.member_id]], verdict.repair)
+
+
+def _reason(cluster: Reconciliation, member: Member, verdict: plan.Verdict) -> str:
+    """Return the reason, and whether the app has given up repairing the member by itself for a while."""
+    used = cluster.refusal("repair", [member]) if verdict.repair else None
+    return f"{verdict.reason} Not repaired by the app: {used.message}" if used else verdict.reason
 
 
 def _condition(condition: plan.Condition) -> ReportedCondition:

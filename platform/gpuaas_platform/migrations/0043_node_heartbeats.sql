@@ -1,3 +1,4 @@
+-- alone: servers of the release before read and write the time of the last heartbeat in the row of the node.
 -- When the last heartbeat of each node arrived is written thousands of times a second in a large fleet, so it gets a narrow table: the
 -- row of the node, its document and its indexes are then written only if something changed.
 CREATE TABLE node_heartbeats (

@@ -65,6 +65,7 @@ class Replica:
             Watch(instance=about),
             connect=machine.connect,
             people=_no_people,
+            wake=lambda: None,
         )
         try:
             await look.report([ReportedCondition(type="Seen", status="true", message=f"{self.name}: {text}")])

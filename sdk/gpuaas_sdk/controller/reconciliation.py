@@ -190,11 +190,10 @@ class Reconciliation:
 
         A request that is not possible now is no error: see `Requested.refusal`. If the hourly limit is used, the
         platform is not asked again before the next one is possible."""
-        member_ids = [member.member_id for member in members]
-        key = (kind, *sorted(member_ids))
-        used = self._watch.refusals.get(key)
-        if used is not None and _still_used(used):
+        chosen = tuple(members)
+        if (used := self.refusal(kind, chosen)) is not None:
             return Requested(refusal=used)
+        key, member_ids = _key(kind, chosen), [member.member_id for member in chosen]
         try:
             operation = await self._call(
                 contract.OPERATION_REQUEST,
@@ -210,6 +209,11 @@ class Reconciliation:
         log.info("request.accepted", kind=kind, members=member_ids, operation_id=operation.operation_id)
         self._watch.is_stale = True
         return Requested(operation=operation)
+
+    def refusal(self, kind: StewardVerb, members: Iterable[Member]) -> StewardBudgetUsed | None:
+        """Return why such a request is not possible before some time, if the platform answered so; None otherwise."""
+        used = self._watch.refusals.get(_key(kind, members))
+        return used if used is not None and _still_used(used) else None
 
     async def publish_access(
         self,
@@ -284,6 +288,10 @@ class Reconciliation:
 
 
 Health = Callable[[Reconciliation], Awaitable[None]]
+
+
+def _key(kind: StewardVerb, members: Iterable[Member]) -> tuple[str, ...]:
+    return (kind, *sorted(member.member_id for member in members))
 
 
 def _still_used(used: StewardBudgetUsed) -> bool:
