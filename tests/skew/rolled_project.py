@@ -92,7 +92,7 @@ class Project:
     async def refused_claims(self) -> None:
         """Wait until the server has refused two claims of the controller."""
         async with asyncio.timeout(60):
-            while (self.folder / "controller.log").read_text().count("claim.failed") < 2:
+            while (self.folder / "controller.log").read_text().count("claim.failed") < 2:  # noqa: ASYNC110 - a process
                 await asyncio.sleep(0.1)
 
     async def finish(self, operation: operations.Operation) -> operations.Operation:
