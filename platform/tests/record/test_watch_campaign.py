@@ -128,7 +128,9 @@ async def test_a_server_that_is_stopped_ends_its_streams_and_exits(tmp_path: Pat
         await cloud.make_project()
         streams = [await EventStream.open(platform.url, cloud.project_id, cloud.token) for _ in range(20)]
         assert await asyncio.to_thread(platform.stop) == 0
-        assert [await stream.next_event() for stream in streams] == [None] * 20
+        for stream in streams:
+            while await stream.next_event() is not None:
+                pass  # events from before the stop
         assert all(stream.ended_cleanly for stream in streams)
         for stream in streams:
             stream.close()
