@@ -16,10 +16,6 @@ class OrgBindingPath(OrgPath):
     binding_id: str
 
 
-class OrgPersonPath(OrgPath):
-    user_id: str
-
-
 class ProjectPath(Path):
     project_id: str
 
@@ -171,7 +167,6 @@ ARTIFACT_CONTENT = API.at("/artifact-content/{delivery_id}", ArtifactDeliveryPat
 
 ORG = API.at("/orgs/{org_id}", OrgPath)
 ORG_BINDING = ORG.at("/bindings/{binding_id}", OrgBindingPath)
-ORG_PERSON = ORG.at("/posix-people/{user_id}", OrgPersonPath)
 
 PROJECT = API.at("/projects/{project_id}", ProjectPath)
 PROJECT_BINDING = PROJECT.at("/bindings/{binding_id}", ProjectBindingPath)

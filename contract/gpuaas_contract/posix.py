@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gpuaas_contract.paths import ORG_PERSON, PROJECT
-from gpuaas_contract.wire import Request, Timestamp, Wire
+from gpuaas_contract.paths import ORG, PROJECT
+from gpuaas_contract.wire import Id, Request, Timestamp, Wire
 
 LOGIN_LENGTH_MAX = 31
 UID_MIN, UID_MAX = 1000, 2_000_000_000
@@ -54,6 +54,7 @@ class PosixPerson(Wire):
 class SetPosixIdentity(Request):
     """Sets login and number of a person who has none in the organisation yet, for sites with existing numbers."""
 
+    user_id: Id
     login: Login
     uid: Uid
     """User number, also used as the group number. No other person of the organisation ever had it."""
@@ -65,10 +66,10 @@ POSIX_PEOPLE = PROJECT.row(
     "List the people of a project with their login names and numbers",
     "Everyone who can log in to the project's machines, and everyone who could before (`left`), ordered by id.",
 ).list(PosixPerson, "identity.posix.read")
-POSIX_IDENTITY_SET = ORG_PERSON.row(
-    "",
+POSIX_IDENTITY_SET = ORG.row(
+    "/posix-people",
     "identity.posix.set",
     "Set the login name and number of a person",
     "Only before the person has a role in the organisation: their first role gives them a login and a number, and "
     "both never change.",
-).put(SetPosixIdentity, PosixIdentity, subject="user_id", example={"login": "ada", "uid": 21000})
+).post(SetPosixIdentity, PosixIdentity, subject="user_id", repeat="natural")

@@ -37,7 +37,7 @@ def bundle(
             Command(title=title, line=line, allocation_id=allocation_id, user=user) for title, line in lines.items()
         ],
         notes=[
-            f"Log in to the controller machine, {hostname}: `gpuaas ssh {instance_name} --root`, then `sudo -iu {user}`. "
+            f"Log in to the controller, {hostname}: `gpuaas ssh {instance_name} --root`, then `sudo -iu {user}`. "
             "To log in without the platform, put your public key into the user's ~/.ssh/authorized_keys there.",
             f"Every user is in the Slurm account `default`: {', '.join(inputs.users)}.",
             "MPI programs start with `srun --mpi=pmix`.",

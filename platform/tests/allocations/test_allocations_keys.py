@@ -180,7 +180,7 @@ async def test_a_new_key_is_installed_at_once_and_a_deleted_one_is_removed(world
 async def test_the_keys_of_a_person_who_leaves_the_project_are_removed_with_the_next_set(world: World) -> None:
     ada = await world.person("ada")
     given = await world.call(
-        bindings.PROJECT_BINDING_CREATE, bindings.BindRole(user_id=ada.user_id, role="project_member")
+        bindings.PROJECT_BINDING_CREATE, bindings.BindRole(user_id=ada.user_id, role="project_admin")
     )
     n1, allocation_id = await allocated(world)
     await register(world, ada)
@@ -191,7 +191,8 @@ async def test_the_keys_of_a_person_who_leaves_the_project_are_removed_with_the_
     await later(world)
     assert await install_next_set(world, n1) == []
     (gone,) = (await shown(world, allocation_id)).people
-    assert (gone.fingerprints, gone.why_not) == ([], "none of their roles in the project lets them log in to machines")
+    why = "none of their roles in the project lets them log in as root (access.machine.root)"
+    assert (gone.fingerprints, gone.why_not) == ([], why)
 
 
 async def test_people_who_may_not_be_root_or_who_are_disabled_get_no_key_installed(world: World) -> None:
@@ -255,7 +256,7 @@ async def test_a_released_allocation_takes_no_people_and_is_forgotten(world: Wor
 
 
 async def test_admins_choose_people_and_the_choice_is_on_the_record(world: World) -> None:
-    ada = await admin(world, "ada")
+    ada = await world.person("ada", "project_member", world.project_id)
     _, allocation_id = await allocated(world)
     body = {"user_ids": [ada.user_id]}
     denied = await world.send(ssh_keys.ALLOCATION_KEYS_SET, body, token=ada.token, allocation_id=allocation_id)

@@ -39,8 +39,7 @@ async def identity_of(world: World, user_id: str, org_id: str = "") -> posix.Pos
 
 
 async def set_identity(world: World, name: str, **body: Any) -> posix.PosixIdentity:
-    where = {"org_id": await org_of(world), "user_id": name}
-    return await world.call(posix.POSIX_IDENTITY_SET, body, **where)
+    return await world.call(posix.POSIX_IDENTITY_SET, {"user_id": name, **body}, org_id=await org_of(world))
 
 
 async def test_a_person_gets_a_login_and_a_number_with_their_first_role(world: World) -> None:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
 from gpuaas_contract import errors
-from gpuaas_contract.paths import OrgPersonPath
+from gpuaas_contract.paths import OrgPath
 from gpuaas_contract.posix import PosixIdentity, SetPosixIdentity
 
 from gpuaas_platform.call import Call
@@ -42,11 +42,11 @@ async def ensure(tx: db.Tx, settings: Settings, org_id: str, user_id: str, now: 
     return await _add(tx, org_id, user_id, rules.free_login(name, taken.__contains__), uid, now)
 
 
-async def set_identity(tx: db.Tx, call: Call[OrgPersonPath], body: SetPosixIdentity) -> PosixIdentity:
+async def set_identity(tx: db.Tx, call: Call[OrgPath], body: SetPosixIdentity) -> PosixIdentity:
     """Set login and number of a person who has none. A repeat with the same values changes nothing."""
-    org_id, user_id = call.owner.org_id, await users.id_of(tx, call, call.path.user_id)
+    org_id, user_id = call.owner.org_id, await users.id_of(tx, call, body.user_id)
     if user_id is None:
-        raise errors.NotFound(f"There is no person {call.path.user_id}.")
+        raise errors.ValidationFailed("There is no user with this id.", details={"field": "user_id"})
     present = await store.get(tx, org_id, user_id)
     if present is not None and (present.login, present.uid) == (body.login, body.uid):
         return present
