@@ -31,6 +31,7 @@ from gpuaas_contract import (
     secrets,
     sessions,
     ssh_keys,
+    stewardships,
     trust_keys,
     usage,
     users,
@@ -237,6 +238,7 @@ async def _operations(world: World) -> None:
     await world.call(instances.BREAKER_RESET, why, instance_id=cluster.instance_id, component_key="hand")
     operator = {"operator_service_account_id": "", "reason": "any controller may take it"}
     await world.call(instances.OPERATOR_SET, operator, instance_id=cluster.instance_id)
+    await _steward(cluster, first)
     await world.call(actions.ACTION_INVOKE, {}, instance_id=cluster.instance_id, action="paint")
     await (await controller.take()).complete(result={"coats": 2})
     await take_exit(world, await cluster.operate("drain", first), "cancel")
@@ -249,6 +251,18 @@ async def _operations(world: World) -> None:
     remove = await cluster.operate("remove", second, force=True, reason="it burnt down")
     await (await controller.take()).fail("lost")
     await take_exit(world, remove, "tombstone")
+
+
+async def _steward(cluster: Cluster, member_id: str) -> None:
+    """What a controller does between operations."""
+    world, token, where = cluster.world, cluster.controller.token, {"instance_id": cluster.instance_id}
+    body = {"app_slug": "toy", "holder": "one", "take_max": 100}
+    held = (await world.call(stewardships.RENEW, body, token=token)).held
+    epoch = next(item.epoch for item in held if item.instance_id == cluster.instance_id)
+    await world.call(stewardships.ACCESS_PUBLISH, {"epoch": epoch, "notes": ["hello"]}, token=token, **where)
+    repair = {"epoch": epoch, "kind": "repair", "member_ids": [member_id], "reason": "it does not answer"}
+    await world.call(stewardships.OPERATION_REQUEST, repair, token=token, **where)
+    await (await cluster.controller.take()).complete()
 
 
 async def _credentials(world: World, token: str, claim: runtime.Claim, credential_id: str) -> None:
