@@ -52,8 +52,8 @@ def bundle(
             for title, line in lines.items()
         ],
         notes=[
-            f"Log in to {login.hostname}: `gpuaas ssh {instance_name}`, then `sudo -iu {user}`. "
-            "To log in without the platform, put your public key into the user's ~/.ssh/authorized_keys there.",
+            f"Log in to {login.hostname} as yourself: `gpuaas ssh {instance_name}`. All people of the project can.",
+            f"Admins enter as root with `gpuaas ssh {instance_name} --root`, for example for `sudo -iu {user}`.",
             f"Every user is in the Slurm account `default`: {', '.join(inputs.users)}.",
             "MPI programs start with `srun ./program`; PMIx is the default.",
             f"A job without `--time` gets {inputs.default_time}; at most {inputs.max_time} can be requested.",

@@ -130,6 +130,7 @@ async def _start_controller(joining: Joining, member: Member, present: tuple[Mem
         workers = (own, *others) if is_shared else others
         wanted = cluster.cluster_of(op.instance.instance_id, joining.inputs, own, machine.address, workers)
         await slurm.start_controller(machine, wanted, joining.inputs.users, joining.settings, op.say)
+        await reports.sync_people(op, machine, joining.inputs, joining.settings)
 
     await op.advance(member, "joining")
     await reports.with_machine(op, member, "start the controller", joining.settings, start)

@@ -4,11 +4,12 @@ import asyncio
 from importlib import resources
 
 import structlog
-from gpuaas_sdk.controller import Member, Reconciliation, ReportedCondition
+from gpuaas_sdk.controller import Member, PermissionDenied, PosixPerson, Reconciliation, ReportedCondition
 from gpuaas_sdk.failures import Permanent, Temporary
 from gpuaas_sdk.machine import CommandFailed, MachineUnreachable
 
 from gpuaas_app_slurm import plan, roles
+from gpuaas_app_slurm.reports import people_of
 from gpuaas_app_slurm.settings import Settings
 from gpuaas_app_slurm.workload import config, observed
 from gpuaas_app_slurm.workload.observed import Closer
@@ -28,7 +29,7 @@ async def look(cluster: Reconciliation, settings: Settings) -> None:
         decision = plan.blind(name, controller, str(error))
     else:
         closer = await _closer_looks(cluster, plan.to_look_at(cluster.members, seen), settings)
-        decision = plan.decide(name, cluster.members, seen, closer)
+        decision = plan.decide(name, cluster.members, seen, closer, people_of(await _people(cluster)))
     await _act(cluster, decision)
 
 
@@ -37,6 +38,15 @@ async def read(cluster: Reconciliation, controller: Member, settings: Settings) 
     cluster_name = config.parse_inputs(cluster.inputs).cluster_name
     line = await cluster.sample(controller, _watch_program(), cluster_name, silent_s=settings.watch_silent_s)
     return observed.parse(line, cluster_name)
+
+
+async def _people(cluster: Reconciliation) -> tuple[PosixPerson, ...]:
+    try:
+        return await cluster.people()
+    except PermissionDenied as error:
+        # The service account was made before the app needed this permission. The cluster works without.
+        log.warning("people.not_readable", error=error.message, fix=error.fix)
+        return ()
 
 
 async def _closer_looks(cluster: Reconciliation, members: tuple[Member, ...], settings: Settings) -> dict[str, Closer]:

@@ -1,7 +1,7 @@
 """Decide what a look at a cluster means: the status of each member, the conditions of the instance, and which members
 to repair. Pure; `health` reports and requests it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
@@ -10,6 +10,7 @@ from gpuaas_app_slurm import checks, details, roles
 from gpuaas_app_slurm.checks import Finding
 from gpuaas_app_slurm.workload import state
 from gpuaas_app_slurm.workload.observed import Closer, Observed
+from gpuaas_app_slurm.workload.people import Person, outdated
 
 CLOSER_LOOKS_MAX = 4
 """At most so many machines are asked directly in one look, however many seem unwell."""
@@ -75,11 +76,31 @@ def to_look_at(members: Iterable[AnyMember], seen: Observed) -> tuple[AnyMember,
     return tuple(unwell[:CLOSER_LOOKS_MAX])
 
 
-def decide(instance: str, members: Iterable[Member], seen: Observed, closer: Mapping[str, Closer]) -> Decision:
+def decide(
+    instance: str,
+    members: Iterable[Member],
+    seen: Observed,
+    closer: Mapping[str, Closer],
+    people: Sequence[Person] = (),
+) -> Decision:
     """Return the decision after a look. `closer`: member id -> the look at its machine."""
     judged = [member for member in members if is_judged(member)]
     verdicts = [verdict for member in judged if (verdict := _verdict(instance, member, seen, closer)) is not None]
-    return Decision(conditions(seen), tuple(verdicts))
+    controllers = {member.member_id for member in judged if member.component_key == roles.CONTROLLER}
+    return Decision(
+        conditions(seen),
+        tuple(
+            _with_people(verdict, seen, people) if verdict.member_id in controllers else verdict for verdict in verdicts
+        ),
+    )
+
+
+def _with_people(verdict: Verdict, seen: Observed, people: Sequence[Person]) -> Verdict:
+    """Have the controller repaired if Slurm does not have the people of the project."""
+    if verdict.repair or not (seen.scheduler.ok and seen.accounting.ok):
+        return verdict
+    changed = outdated(people, seen.associations)
+    return msgspec.structs.replace(verdict, repair=f"PeopleChanged: {changed}") if changed else verdict
 
 
 def blind(instance: str, controller: Member, error: str) -> Decision:

@@ -15,6 +15,7 @@ async def controller(op: Operation, settings: Settings) -> None:
 
     async def repair(machine: Machine) -> None:
         await repairs.controller(machine, inputs.cluster_name, settings, op.say)
+        await reports.sync_people(op, machine, inputs, settings)
 
     for member in op.to_do:
         await op.step("repair the machine", _on_machine, op, member, settings, repair, member=member)

@@ -1,13 +1,14 @@
 """Report to the platform what Slurm shows: ready workers, failures on machines, evidence, the access bundle."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
-from gpuaas_sdk.controller import Evidence, Member, Operation, Permanent, Refused, Temporary
+from gpuaas_sdk.controller import Evidence, Member, Operation, Permanent, PosixPerson, Refused, Temporary
 from gpuaas_sdk.machine import Machine
 
 from gpuaas_app_slurm import access, details, roles
 from gpuaas_app_slurm.settings import Settings
-from gpuaas_app_slurm.workload import accounting, config, home, nodes, packages, slurm, state, warnings
+from gpuaas_app_slurm.workload import accounting, config, home, nodes, packages, people, slurm, state, warnings
+from gpuaas_app_slurm.workload.people import Person
 
 Work = Callable[[Machine], Awaitable[None]]
 
@@ -72,6 +73,22 @@ async def ready_controller(op: Operation, controller: Member, inputs: config.Inp
     }
     warning = details.version_warning(detail)
     await op.report(controller, status="ready", reason=warning, detail=detail, version=version)
+
+
+def people_of(people: Iterable[PosixPerson]) -> tuple[Person, ...]:
+    """Return the people of the project as users of Slurm."""
+    return tuple(Person(person.login, person.uid, person.gid, person.state == "left") for person in people)
+
+
+async def sync_people(op: Operation, machine: Machine, inputs: config.Inputs, settings: Settings) -> None:
+    """Give the people of the project what they need to submit jobs. Shows the jobs of those who left."""
+    wanted = people_of(await op.people())
+    if not wanted:
+        return
+    await op.say(f"giving {len(wanted)} people of the project their place in Slurm")
+    left = await people.sync(machine, inputs.cluster_name, wanted, within_s=settings.accounts_s, progress=op.say)
+    if left:
+        await op.say(f"jobs of people who left the project: {left}")
 
 
 async def removed(op: Operation, member: Member, reason: str = "", **more: object) -> None:

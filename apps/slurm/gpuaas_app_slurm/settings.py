@@ -25,6 +25,8 @@ class Settings:
     """How long a drain waits until the node's jobs have ended."""
     drain_poll_s: float = 2.0
     """How often a drain reads the node's jobs."""
+    accounts_s: float = 60.0
+    """How long the Unix accounts of people may take to appear on the machine of slurmctld."""
     watch_silent_s: float = 12.0
     """How long the watch of a cluster may print nothing before the machine of slurmctld counts as silent."""
     closer_look_s: float = 4.0

@@ -8,6 +8,7 @@ from gpuaas_app_slurm import checks, plan
 from gpuaas_app_slurm.checks import Finding
 from gpuaas_app_slurm.workload import observed
 from gpuaas_app_slurm.workload.observed import Closer, Observed, ObservedNode, Report, Reported
+from gpuaas_app_slurm.workload.people import Person
 from gpuaas_sdk.checks import Check
 
 UP, DOWN = Check(True), Check(False, "slurmctld does not answer: Slurmctld(primary) at gpu-1 is DOWN")
@@ -200,3 +201,29 @@ def test_a_line_that_was_cut_is_no_observation() -> None:
         observed.parse('{"ping": "Slurm', "lab")
     with pytest.raises(ValueError, match="cut off"):
         observed.parse_closer("==report==\n{}")
+
+
+PEOPLE = (Person("ada", 20000, 20000), Person("bob", 20001, 20001, has_left=True))
+
+
+@pytest.mark.parametrize(
+    ("associations", "repair"),
+    [
+        ({"ada": True, "bob": False, "researcher": True}, ""),
+        ({"ada": True}, ""),
+        ({}, "PeopleChanged: ada cannot submit jobs yet"),
+        ({"ada": False}, "PeopleChanged: ada cannot submit jobs yet"),
+        ({"ada": True, "bob": True}, "PeopleChanged: bob left the project and can still submit jobs"),
+    ],
+)
+def test_a_controller_whose_slurm_lacks_people_is_repaired_and_stays_ready(
+    associations: dict[str, bool], repair: str
+) -> None:
+    seen = cluster(associations=associations)
+    [verdict] = plan.decide("slurm", [CONTROLLER], seen, {}, PEOPLE).verdicts
+    assert (verdict.status, verdict.repair) == ("ready", repair)
+
+
+def test_people_are_not_compared_while_accounting_does_not_answer() -> None:
+    [verdict] = plan.decide("slurm", [CONTROLLER], cluster(accounting=DOWN), {}, PEOPLE).verdicts
+    assert "PeopleChanged" not in verdict.repair

@@ -5,6 +5,7 @@ claims operations, renews leases, records steps, retries, and undoes what was ca
 
 from gpuaas_contract.catalog import Manifest
 from gpuaas_contract.deliveries import Delivery
+from gpuaas_contract.errors import PermissionDenied
 from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import AccessBundle, Command, Connection, Instance, Member
 from gpuaas_contract.operations import Evidence, Preview, Work
@@ -48,6 +49,7 @@ __all__ = [
     "ObservedMember",
     "Operation",
     "Permanent",
+    "PermissionDenied",
     "PosixPerson",
     "Preview",
     "PreviewHandler",

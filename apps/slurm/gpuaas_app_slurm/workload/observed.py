@@ -87,6 +87,8 @@ class Observed(msgspec.Struct, frozen=True):
     """Report of the machine of slurmctld."""
     version: str = ""
     """Version of the slurmctld that runs."""
+    associations: dict[str, bool] = {}
+    """User of Slurm -> whether the user can submit jobs."""
 
 
 class Closer(msgspec.Struct, frozen=True):
@@ -105,6 +107,7 @@ class _Line(msgspec.Struct, frozen=True):
     nodes: list[ObservedNode] | None
     own: Reported
     version: str
+    associations: str = ""
 
 
 def parse(line: str, cluster_name: str) -> Observed:
@@ -119,6 +122,7 @@ def parse(line: str, cluster_name: str) -> Observed:
         nodes=None if read.nodes is None else {node.name: node for node in read.nodes},
         own=read.own,
         version=read.version,
+        associations=_associations(read.associations),
     )
 
 
@@ -132,6 +136,11 @@ def parse_closer(text: str) -> Closer:
         scheduler=state.controller_answers(sections.get("ping", "")),
         units=_units(sections.get("units", "")),
     )
+
+
+def _associations(text: str) -> dict[str, bool]:
+    pairs = [line.split("|") for line in text.splitlines() if line.count("|") == 1]
+    return {user: limit != "0" for user, limit in pairs if user}
 
 
 def _sections(text: str) -> dict[str, str]:

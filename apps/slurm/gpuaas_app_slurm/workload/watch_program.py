@@ -56,6 +56,10 @@ def look(cluster_name: str, seen: dict[str, Any]) -> dict[str, Any]:
     return {
         "ping": ping,
         "accounting": run("sacctmgr", "-nP", "show", "cluster", cluster_name, "format=Cluster"),
+        "associations": run(
+            *("sacctmgr", "-nP", "show", "association", "where", f"cluster={cluster_name}", "account=default"),
+            "format=User,MaxSubmitJobs",
+        ),
         "nodes": nodes if listed.startswith("{") else None,
         "own": own_report(seen),
         "version": running_version(),

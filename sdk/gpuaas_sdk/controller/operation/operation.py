@@ -7,17 +7,19 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Literal, TypeVarTuple
 
 import msgspec
+import structlog
 from gpuaas_contract.access import MACHINE_ACCESS, MachineAccess, RequestMachineAccess
 from gpuaas_contract.artifacts import Artifact
 from gpuaas_contract.catalog import SecretPurpose
 from gpuaas_contract.credentials import Credential
 from gpuaas_contract.deliveries import Delivery
-from gpuaas_contract.errors import ApiError, Conflict, LeaseLost, NotFound
+from gpuaas_contract.errors import ApiError, Conflict, LeaseLost, NotFound, PermissionDenied
 from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import MEMBER_GET, MEMBER_LIST, AccessBundle, Instance, Member
 from gpuaas_contract.lifecycles import GONE_MEMBER, MemberStatus
 from gpuaas_contract.operations import INSTANCE_KINDS, OPERATION_GET, Evidence
 from gpuaas_contract.placements import FileMode
+from gpuaas_contract.posix import POSIX_PEOPLE, PosixPerson
 from gpuaas_contract.protocol import report as protocol
 from gpuaas_contract.runtime import (
     ACCESS_PUBLISH,
@@ -25,6 +27,7 @@ from gpuaas_contract.runtime import (
     PublishAccess,
     ReportMember,
 )
+from gpuaas_contract.wire import PAGE_SIZE_MAX
 
 from gpuaas_sdk.checks import Check
 from gpuaas_sdk.controller import rules
@@ -35,6 +38,8 @@ from gpuaas_sdk.controller.operation.steps import Result, Steps
 from gpuaas_sdk.failures import Permanent, Refused
 from gpuaas_sdk.machine import Machine, MachineAway, MachineUnreachable
 from gpuaas_sdk.machine.record import recorded
+
+log = structlog.get_logger()
 
 Arguments = TypeVarTuple("Arguments")
 
@@ -201,6 +206,23 @@ class Operation:
         except NotFound:
             return False
         return any(other.allocation_id == member.allocation_id for other in page.items)
+
+    async def people(self) -> tuple[PosixPerson, ...]:
+        """Return the people of the project who have, or had, an account on its machines.
+
+        Empty if the service account may not read them: it was made before its app asked for `identity.posix.read`."""
+        people: list[PosixPerson] = []
+        query: dict[str, Any] = {"page_size": PAGE_SIZE_MAX}
+        while True:
+            try:
+                page = await self._lease.call(POSIX_PEOPLE, query=query)
+            except PermissionDenied as error:
+                log.warning("people.not_readable", error=error.message, fix=error.fix)
+                return ()
+            people += page.items
+            if not page.next_page_token:
+                return tuple(people)
+            query["page_token"] = page.next_page_token
 
     async def advance(self, member: Member, status: Literal["provisioning", "joining"]) -> None:
         """Report the status of a new member, unless it has this or a later one, as after a crash or in a retry.
