@@ -103,7 +103,7 @@ class Project:
         return await self.cloud.call(instances.STOP, {}, instance_id=self.deployed.instance.instance_id)
 
     def ran(self) -> list[tuple[str, ...]]:
-        """The steps that began: operation kind, step and folder of the SDK. The first step that begins makes the file."""
+        """The steps that began: operation kind, step and folder of the SDK. The first step makes the file."""
         file = self.folder / "ran"
         return [tuple(line.split(" ", 2)) for line in file.read_text().splitlines()] if file.exists() else []
 
