@@ -12,6 +12,9 @@ from gpuaas_app_slurm.workload.observed import Closer, Observed, ObservedNode, R
 
 CRASH_LOOP_RESTARTS = 3
 """So many automatic restarts of a daemon count as a crash loop while it does not run."""
+HEALTH_CHECK = "/etc/slurm/gpuaas/health-check"
+HEALTH_CHECK_PREFIX = "gpuaas-check:"
+"""The reason of each drain by Slurm's own health check of a node starts with this text."""
 _CONTROLLER_UNITS = {"mariadb": "DatabaseDown", "slurmdbd": "AccountingDown"}
 
 
@@ -157,7 +160,11 @@ def _reporter(machine: Machine, node: ObservedNode | None, closer: Closer | None
 def _drained(machine: Machine, node: ObservedNode | None) -> Iterator[Finding]:
     if node is None or "DRAIN" not in node.flags:
         return
-    if state.drained_by_others(node.as_node()):
+    if node.reason.startswith(HEALTH_CHECK_PREFIX):
+        reason = f"the health check of Slurm drained node {machine.name}: {node.reason}"
+        fix = f"correct what it names; the node returns by itself. Check: {machine.as_root(HEALTH_CHECK)}"
+        yield Finding("HealthCheckFailed", "degraded", reason, fix)
+    elif state.drained_by_others(node.as_node()):
         reason = f"{node.reason_by or 'someone'} drained node {machine.name}: {node.reason or 'no reason given'}"
         fix = f"ask {node.reason_by or 'who drained it'}, then {_resume(machine)}"
         yield Finding("ExternallyDrained", "degraded", reason, fix)

@@ -85,6 +85,13 @@ def test_a_sound_worker_has_no_finding() -> None:
             False,
         ),
         (node(flags=frozenset({"IDLE", "DRAIN"}), reason="gpuaas:op_1: x"), None, "DrainLeft", "degraded", False),
+        (
+            node(flags=frozenset({"IDLE", "DRAIN"}), reason="gpuaas-check: / is full", reason_by="root"),
+            None,
+            "HealthCheckFailed",
+            "degraded",
+            False,
+        ),
         (node(report=msgspec.structs.replace(SOUND, full={"/": 1})), None, "DiskFull", "degraded", False),
         (node(clock_off_s=-600), None, "ClockOff", "degraded", False),
         (
