@@ -41,10 +41,12 @@ class Machine(msgspec.Struct, frozen=True):
     instance: str
     name: str
     address: str
+    member: str = ""
+    """The member's name in commands, if its machine has other members too: `gpu-1/controller`."""
 
     @property
     def repair(self) -> str:
-        return f"gpuaas member repair {self.instance} {self.name}"
+        return f"gpuaas member repair {self.instance} {self.member or self.name}"
 
     def as_root(self, command: str) -> str:
         return f"gpuaas ssh {self.name} --root -- {command}"
@@ -63,8 +65,8 @@ def of_worker(
     if closer is not None and closer.unreachable and (node is None or node.slurmd_port != "open" or node.is_stale):
         return [_machine_silent(machine, closer)]
     findings = [
-        *_slurmd(machine, node, closer),
         *_key(machine, node, closer, head),
+        *_slurmd(machine, node, closer),
         *_registered(machine, node, closer),
         *_reporter(machine, node, closer),
         *_drained(machine, node),
@@ -84,7 +86,7 @@ def _machine_silent(machine: Machine, closer: Closer) -> Finding:
         "failed",
         f"machine {machine.name} ({machine.address}) does not answer: {closer.unreachable}",
         "start the machine or restore its network; it returns by itself. "
-        f"If it is lost: gpuaas member remove {machine.instance} {machine.name} --force --reason 'machine is lost'",
+        f"If it is lost: gpuaas member remove {machine.instance} {machine.member or machine.name} --force",
     )
 
 
