@@ -111,9 +111,9 @@ def _slurmd(machine: Machine, node: ObservedNode | None, closer: Closer | None) 
     report = _newest(node, closer)
     unit, restarts = report.units.get("slurmd", ("active", 0)) if report else ("active", 0)
     if closer is not None and "slurmd" in closer.units:
-        unit = "restarting" if unit == "restarting" else closer.units["slurmd"]
-    if unit in ("active", "reloading"):
-        return
+        unit = unit if unit in ("restarting", "stuck") else closer.units["slurmd"]
+    if unit in ("active", "reloading", "activating"):
+        return  # A unit that starts is not judged yet; the reporter calls it stuck after a while.
     if restarts >= CRASH_LOOP_RESTARTS:
         reason = f"slurmd on {machine.name} does not stay up: systemd restarted it {restarts} times"
         log = machine.as_root("tail -n 20 /var/log/slurm/slurmd.log")
