@@ -98,8 +98,6 @@ printf '[Service]\nExecStart=\nExecStart=/bin/false\nRestart=on-failure\nRestart
 systemctl daemon-reload; systemctl restart --no-block slurmd
 """
 FULL_DISK = "mount -t tmpfs -o size=1M none /var/lib/slurm; dd if=/dev/zero of=/var/lib/slurm/x bs=1k count=1010 || :"
-    "mount -t tmpfs -o size=1M tmpfs /var/lib/slurm; dd if=/dev/zero of=/var/lib/slurm/x bs=1k count=1010 || true"
-)
 
 
 @dataclass(frozen=True)
