@@ -97,7 +97,7 @@ printf '[Service]\nExecStart=\nExecStart=/bin/false\nRestart=on-failure\nRestart
   > /etc/systemd/system/slurmd.service.d/gpuaas.conf
 systemctl daemon-reload; systemctl restart --no-block slurmd
 """
-FULL_DISK = "mount -t tmpfs -o size=1M none /var/lib/slurm; dd if=/dev/zero of=/var/lib/slurm/x bs=1k count=1010 || :"
+FULL_DISK = "mount -t tmpfs -o size=1M none /tmp; dd if=/dev/zero of=/tmp/x bs=1k count=1010 || :"
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ LONG = {
         WORKER, "KeyMismatch", "head -c 1024 /dev/urandom > /etc/slurm/slurm.key; systemctl restart --no-block slurmd"
     ),
     "slurmd crashes again and again": Fault(WORKER, "Slurmd", BROKEN_SLURMD),
-    "a disk is full": Fault(WORKER, "DiskFull", FULL_DISK, fix="umount -l /var/lib/slurm"),
+    "a disk is full": Fault(WORKER, "DiskFull", FULL_DISK, fix="umount -l /tmp"),
     "a machine is frozen": Fault(WORKER, "MachineSilent", fault="freeze", heal="thaw"),
     "a machine is cut off": Fault(WORKER, "MachineSilent", fault="cut", heal="heal"),
     "a machine has no power": Fault(WORKER, "MachineSilent", fault="kill", heal="start"),

@@ -70,9 +70,11 @@ def of_worker(
         *_registered(machine, node, closer),
         *_reporter(machine, node, closer),
         *_drained(machine, node),
-        *(_of_machine(machine, node) if node is not None else ()),
+        *_of_machine(machine, Reported(report=_newest(node, closer), clock_off_s=node.clock_off_s if node else 0)),
         *_version(machine, node, version),
     ]
+    if not findings and closer is not None and not closer.scheduler.ok:
+        findings = [_cluster_unreachable(machine, closer)]
     return sorted(findings, key=lambda finding: finding.status != "failed")
 
 
@@ -88,6 +90,11 @@ def _machine_silent(machine: Machine, closer: Closer) -> Finding:
         "start the machine or restore its network; it returns by itself. "
         f"If it is lost: gpuaas member remove {machine.instance} {machine.member or machine.name} --force",
     )
+
+
+def _cluster_unreachable(machine: Machine, closer: Closer) -> Finding:
+    reason = f"slurmctld answers, but not to {machine.name}: {closer.scheduler.reason}"
+    return Finding("ClusterUnreachable", "degraded", reason, machine.repair, repairs=True)
 
 
 def _scheduler(machine: Machine, seen: Observed) -> Iterator[Finding]:
