@@ -42,10 +42,11 @@ async def _tenant(admin: Cloud) -> Cloud:
 async def test_the_creator_of_an_organisation_enters_none_of_its_machines(admin: Cloud) -> None:
     tenant = await _tenant(admin)
     allocation_id = await admin.allocation(tenant)
-    body = {"public_key": ssh_public_key(Ed25519PrivateKey.generate())}
-    refused = await admin.send(access.MACHINE_ACCESS, body, allocation_id=allocation_id)
-    assert (refused.status_code, refused.json()["code"]) == (403, "insufficient_permissions")
-    granted = await tenant.call(access.MACHINE_ACCESS, body, allocation_id=allocation_id)
+    key = {"public_key": ssh_public_key(Ed25519PrivateKey.generate())}
+    for body in (key, key | {"as": "person"}, key | {"as": "root"}):
+        refused = await admin.send(access.MACHINE_ACCESS, body, allocation_id=allocation_id)
+        assert (refused.status_code, refused.json()["code"]) == (403, "insufficient_permissions")
+    granted = await tenant.call(access.MACHINE_ACCESS, key | {"as": "root"}, allocation_id=allocation_id)
     assert granted.principal == allocation_id
 
 

@@ -103,8 +103,9 @@ class Project:
         return await self.cloud.call(instances.STOP, {}, instance_id=self.deployed.instance.instance_id)
 
     def ran(self) -> list[tuple[str, ...]]:
-        """The steps that began: operation kind, step and folder of the SDK."""
-        return [tuple(line.split(" ", 2)) for line in (self.folder / "ran").read_text().splitlines()]
+        """The steps that began: operation kind, step and folder of the SDK. The first step makes the file."""
+        file = self.folder / "ran"
+        return [tuple(line.split(" ", 2)) for line in file.read_text().splitlines()] if file.exists() else []
 
     async def check_shared(self, *servers: ServerProcess) -> None:
         """Each of the servers takes changes, and all of them read those of the others."""

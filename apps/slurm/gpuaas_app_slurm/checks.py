@@ -12,6 +12,9 @@ from gpuaas_app_slurm.workload.observed import Closer, Observed, ObservedNode, R
 
 CRASH_LOOP_RESTARTS = 3
 """So many automatic restarts of a daemon count as a crash loop while it does not run."""
+HEALTH_CHECK = "/etc/slurm/gpuaas/health-check"
+HEALTH_CHECK_PREFIX = "gpuaas-check:"
+"""The reason of each drain by Slurm's own health check of a node starts with this text."""
 _CONTROLLER_UNITS = {"mariadb": "DatabaseDown", "slurmdbd": "AccountingDown"}
 
 
@@ -38,10 +41,12 @@ class Machine(msgspec.Struct, frozen=True):
     instance: str
     name: str
     address: str
+    member: str = ""
+    """The member's name in commands, if its machine has other members too: `gpu-1/controller`."""
 
     @property
     def repair(self) -> str:
-        return f"gpuaas member repair {self.instance} {self.name}"
+        return f"gpuaas member repair {self.instance} {self.member or self.name}"
 
     def as_root(self, command: str) -> str:
         return f"gpuaas ssh {self.name} --root -- {command}"
@@ -60,8 +65,8 @@ def of_worker(
     if closer is not None and closer.unreachable and (node is None or node.slurmd_port != "open" or node.is_stale):
         return [_machine_silent(machine, closer)]
     findings = [
-        *_slurmd(machine, node, closer),
         *_key(machine, node, closer, head),
+        *_slurmd(machine, node, closer),
         *_registered(machine, node, closer),
         *_reporter(machine, node, closer),
         *_drained(machine, node),
@@ -81,7 +86,7 @@ def _machine_silent(machine: Machine, closer: Closer) -> Finding:
         "failed",
         f"machine {machine.name} ({machine.address}) does not answer: {closer.unreachable}",
         "start the machine or restore its network; it returns by itself. "
-        f"If it is lost: gpuaas member remove {machine.instance} {machine.name} --force --reason 'machine is lost'",
+        f"If it is lost: gpuaas member remove {machine.instance} {machine.member or machine.name} --force",
     )
 
 
@@ -106,9 +111,9 @@ def _slurmd(machine: Machine, node: ObservedNode | None, closer: Closer | None) 
     report = _newest(node, closer)
     unit, restarts = report.units.get("slurmd", ("active", 0)) if report else ("active", 0)
     if closer is not None and "slurmd" in closer.units:
-        unit = "restarting" if unit == "restarting" else closer.units["slurmd"]
-    if unit in ("active", "reloading"):
-        return
+        unit = unit if unit in ("restarting", "stuck") else closer.units["slurmd"]
+    if unit in ("active", "reloading", "activating"):
+        return  # A unit that starts is not judged yet; the reporter calls it stuck after a while.
     if restarts >= CRASH_LOOP_RESTARTS:
         reason = f"slurmd on {machine.name} does not stay up: systemd restarted it {restarts} times"
         log = machine.as_root("tail -n 20 /var/log/slurm/slurmd.log")
@@ -157,7 +162,11 @@ def _reporter(machine: Machine, node: ObservedNode | None, closer: Closer | None
 def _drained(machine: Machine, node: ObservedNode | None) -> Iterator[Finding]:
     if node is None or "DRAIN" not in node.flags:
         return
-    if state.drained_by_others(node.as_node()):
+    if node.reason.startswith(HEALTH_CHECK_PREFIX):
+        reason = f"the health check of Slurm drained node {machine.name}: {node.reason}"
+        fix = f"correct what it names; the node returns by itself. Check: {machine.as_root(HEALTH_CHECK)}"
+        yield Finding("HealthCheckFailed", "degraded", reason, fix)
+    elif state.drained_by_others(node.as_node()):
         reason = f"{node.reason_by or 'someone'} drained node {machine.name}: {node.reason or 'no reason given'}"
         fix = f"ask {node.reason_by or 'who drained it'}, then {_resume(machine)}"
         yield Finding("ExternallyDrained", "degraded", reason, fix)

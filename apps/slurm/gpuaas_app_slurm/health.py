@@ -26,7 +26,7 @@ async def look(cluster: Reconciliation, settings: Settings) -> None:
     try:
         seen = await read(cluster, controller, settings)
     except (MachineUnreachable, Temporary, CommandFailed) as error:
-        decision = plan.blind(name, controller, str(error))
+        decision = plan.blind(name, cluster.members, controller, str(error))
     else:
         closer = await _closer_looks(cluster, plan.to_look_at(cluster.members, seen), settings)
         decision = plan.decide(name, cluster.members, seen, closer, people_of(await _people(cluster)))

@@ -84,8 +84,13 @@ def decide(
     people: Sequence[Person] = (),
 ) -> Decision:
     """Return the decision after a look. `closer`: member id -> the look at its machine."""
-    judged = [member for member in members if is_judged(member)]
-    verdicts = [verdict for member in judged if (verdict := _verdict(instance, member, seen, closer)) is not None]
+    all_members = tuple(members)
+    judged = [member for member in all_members if is_judged(member)]
+    verdicts = [
+        verdict
+        for member in judged
+        if (verdict := _verdict(_words(instance, member, all_members), member, seen, closer)) is not None
+    ]
     controllers = {member.member_id for member in judged if member.component_key == roles.CONTROLLER}
     return Decision(
         conditions(seen),
@@ -103,9 +108,9 @@ def _with_people(verdict: Verdict, seen: Observed, people: Sequence[Person]) -> 
     return msgspec.structs.replace(verdict, repair=f"PeopleChanged: {changed}") if changed else verdict
 
 
-def blind(instance: str, controller: Member, error: str) -> Decision:
+def blind(instance: str, members: Iterable[Member], controller: Member, error: str) -> Decision:
     """Return the decision if the machine of slurmctld does not answer. Nothing is known about workers then."""
-    finding = checks.unreachable_controller(_words(instance, controller), error)
+    finding = checks.unreachable_controller(_words(instance, controller, tuple(members)), error)
     silent = Condition("SchedulerAnswers", False, finding.code, finding.text)
     verdicts = (Verdict(controller.member_id, "failed", finding.text),) if is_judged(controller) else ()
     return Decision((silent,), verdicts)
@@ -137,8 +142,7 @@ def _seems_unwell(member: Member, seen: Observed) -> bool:
     return node is None or node.seems_unwell
 
 
-def _verdict(instance: str, member: Member, seen: Observed, closer: Mapping[str, Closer]) -> Verdict | None:
-    words = _words(instance, member)
+def _verdict(words: checks.Machine, member: Member, seen: Observed, closer: Mapping[str, Closer]) -> Verdict | None:
     if member.component_key == roles.CONTROLLER:
         findings = checks.of_controller(words, seen)
         return _judged(
@@ -185,8 +189,10 @@ def _controller_detail(seen: Observed) -> dict[str, Any]:
     )
 
 
-def _words(instance: str, member: Member) -> checks.Machine:
-    return checks.Machine(instance, member.node_name, member.address)
+def _words(instance: str, member: Member, members: Sequence[Member]) -> checks.Machine:
+    is_shared = sum(other.node_name == member.node_name for other in members) > 1
+    name = f"{member.node_name}/{member.component_key}" if is_shared else ""
+    return checks.Machine(instance, member.node_name, member.address, name)
 
 
 def _node_name(member: Member) -> str:

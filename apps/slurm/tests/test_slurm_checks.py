@@ -85,6 +85,13 @@ def test_a_sound_worker_has_no_finding() -> None:
             False,
         ),
         (node(flags=frozenset({"IDLE", "DRAIN"}), reason="gpuaas:op_1: x"), None, "DrainLeft", "degraded", False),
+        (
+            node(flags=frozenset({"IDLE", "DRAIN"}), reason="gpuaas-check: / is full", reason_by="root"),
+            None,
+            "HealthCheckFailed",
+            "degraded",
+            False,
+        ),
         (node(report=msgspec.structs.replace(SOUND, full={"/": 1})), None, "DiskFull", "degraded", False),
         (node(clock_off_s=-600), None, "ClockOff", "degraded", False),
         (
@@ -192,7 +199,7 @@ def test_workers_are_not_judged_while_slurmctld_does_not_answer() -> None:
 
 
 def test_a_silent_controller_machine_fails_its_own_member_only() -> None:
-    decision = plan.blind("slurm", CONTROLLER, "timed out")
+    decision = plan.blind("slurm", [CONTROLLER], CONTROLLER, "timed out")
     assert [(verdict.member_id, verdict.status) for verdict in decision.verdicts] == [("mem_1", "failed")]
 
 
@@ -227,3 +234,9 @@ def test_a_controller_whose_slurm_lacks_people_is_repaired_and_stays_ready(
 def test_people_are_not_compared_while_accounting_does_not_answer() -> None:
     [verdict] = plan.decide("slurm", [CONTROLLER], cluster(accounting=DOWN), {}, PEOPLE).verdicts
     assert "PeopleChanged" not in verdict.repair
+
+
+def test_a_fix_names_the_member_if_its_machine_has_several() -> None:
+    worker = msgspec.structs.replace(WORKER, node_name="gpu-1")
+    decision = plan.decide("slurm", [CONTROLLER, worker], cluster(scheduler=DOWN), {})
+    assert "Fix: gpuaas member repair slurm gpu-1/controller" in decision.verdicts[0].reason

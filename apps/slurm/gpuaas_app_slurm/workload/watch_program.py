@@ -22,6 +22,8 @@ SIGN_OF_LIFE_S = 6.0
 STALE_S = 7.0
 """A machine whose report has not changed for this long gets a closer look."""
 PROBE_S = 2.0
+COMMAND_S = 4.0
+VERSION_S = 30.0
 CLOCK_OFF_S = 10
 """Smaller differences between two clocks are not reported: reports are some seconds old when they are read."""
 
@@ -48,21 +50,25 @@ def end_with_connection() -> None:
 
 def look(cluster_name: str, seen: dict[str, Any]) -> dict[str, Any]:
     ping = run("scontrol", "ping")
-    listed = run("scontrol", "show", "nodes", "--json")
+    # Without slurmctld, its commands wait for their time limit. The answer must not be later than a sign of life.
+    answers = " is UP" in ping
+    listed = run("scontrol", "show", "nodes", "--json") if answers else ""
+    accounting = run("sacctmgr", "-nP", "show", "cluster", cluster_name, "format=Cluster")
+    associations = ""
+    if cluster_name in accounting.splitlines():
+        where = ("where", f"cluster={cluster_name}", "account=default", "format=User,MaxSubmitJobs")
+        associations = run("sacctmgr", "-nP", "show", "association", *where)
     nodes = [node_facts(node, seen) for node in listed_nodes(listed)]
     ports = probe({node["name"]: (node.pop("address"), node.pop("port")) for node in nodes})
     for node in nodes:
         node["slurmd_port"] = ports[node["name"]]
     return {
         "ping": ping,
-        "accounting": run("sacctmgr", "-nP", "show", "cluster", cluster_name, "format=Cluster"),
-        "associations": run(
-            *("sacctmgr", "-nP", "show", "association", "where", f"cluster={cluster_name}", "account=default"),
-            "format=User,MaxSubmitJobs",
-        ),
+        "accounting": accounting,
+        "associations": associations,
         "nodes": nodes if listed.startswith("{") else None,
         "own": own_report(seen),
-        "version": running_version(),
+        "version": running_version(seen) if answers else "",
     }
 
 
@@ -133,11 +139,13 @@ def probe(addresses: dict[str, tuple[str, int]]) -> dict[str, Any]:
     return answers
 
 
-def running_version() -> str:
-    for line in run("scontrol", "show", "config").splitlines():
-        if line.startswith("SLURM_VERSION"):
-            return line.split("=", 1)[1].strip()
-    return ""
+def running_version(seen: dict[str, Any]) -> str:
+    """Return the version of the running slurmctld, which changes rarely: it is read once in a while."""
+    known = seen.get("version ")
+    if known is None or time.monotonic() - known["at"] > VERSION_S:
+        lines = [line for line in run("scontrol", "show", "config").splitlines() if line.startswith("SLURM_VERSION")]
+        known = seen["version "] = {"at": time.monotonic(), "text": lines[0].split("=", 1)[1].strip() if lines else ""}
+    return str(known["text"])
 
 
 def listed_nodes(text: str) -> list[Any]:
@@ -156,7 +164,7 @@ def parsed(text: str) -> dict[str, Any] | None:
 def run(*argv: str) -> str:
     """Return what a command printed, errors included; the caller reads from it whether Slurm answered."""
     try:
-        ran = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=8)
+        ran = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=COMMAND_S)
     except (OSError, subprocess.SubprocessError) as error:
         return f"{argv[0]}: {error}"
     return ran.stdout.strip()
