@@ -286,7 +286,7 @@ def until(condition: Callable[[], bool], what: str, timeout_s: float = 60) -> No
         time.sleep(0.05)
 
 
-@pytest.fixture(name="until")
+@pytest.fixture(name="until", scope="session")
 def until_fixture() -> Callable[..., None]:
     return until
 

@@ -19,6 +19,7 @@ from gpuaas_sdk.controller import (
     Preview,
     Reconciliation,
     ReportedCondition,
+    ReportedUsage,
     Work,
 )
 
@@ -129,8 +130,19 @@ async def decommission(op: Operation) -> None:
 @app.health()
 async def look(seen: Reconciliation) -> None:
     """Only where a test asks for it: a condition that appears some time later would disturb the others."""
-    if seen.instance.inputs.get("behaviour") == "work":
+    behaviour = seen.instance.inputs.get("behaviour")
+    if behaviour == "work":
         await seen.report([ReportedCondition(type="Greets", status="true", reason="Asked", message="it does")])
+    if behaviour == "meter":
+        await seen.report_usage([_used_yesterday("1.5"), _used_yesterday("2")])
+
+
+def _used_yesterday(hours: str) -> ReportedUsage:
+    now = datetime.datetime.now(datetime.UTC)
+    then = now.replace(hour=8, minute=0, second=0, microsecond=0) - datetime.timedelta(days=1)
+    return ReportedUsage(
+        record_id=f"r-{hours}", meter="gpu-time", quantity=hours, unit="hours", started_at=then, ended_at=then
+    )
 
 
 async def _bring_up(op: Operation, member: Member) -> None:

@@ -1,27 +1,21 @@
 """Who may do what, and what was used: people, roles, policy, audit, usage; a real server, the real executable."""
 
-import asyncio
 import datetime
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from gpuaas_contract.instances import INSTANCE_GET
-from gpuaas_contract.usage import USAGE_REPORT, ReportedUsage, ReportUsage
-from gpuaas_sdk.auth import ServiceAccount
-from gpuaas_sdk.client import Client
 from securesystemslib import dsse
 from securesystemslib.signer import CryptoSigner
 
 Cli = Any
-YESTERDAY = datetime.datetime.now(datetime.UTC).replace(hour=8, minute=0, second=0, microsecond=0) - datetime.timedelta(
-    days=1
-)
+YESTERDAY = datetime.datetime.now(datetime.UTC).date() - datetime.timedelta(days=1)
+SINCE = ("--since", str(YESTERDAY), "--until", str(YESTERDAY + datetime.timedelta(days=1)), "--instance", "metered")
 PASSWORD = "a long enough password"
 
 
@@ -41,13 +35,11 @@ def as_ada(ada: dict[str, Any], server: Any, stranger: Cli) -> Cli:
 
 
 @pytest.fixture(scope="module")
-def used(cloud: Cli, server: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
-    """An instance on gpu-3 whose app reported two records."""
-    cloud("deploy", "demo", "--name", "metered", "--version", "1.0.0", "--set", "head_allocation=gpu-3")
-    file = tmp_path_factory.mktemp("keys") / "meter.json"
-    cloud("service-account", "create", "meter", "--app", "demo", "--key-file", str(file))
-    project_id = cloud("get", "project", "research", "-o", "json").json["project_id"]
-    asyncio.run(_report(server.url, project_id, **json.loads(file.read_text())))
+def used(cloud: Cli, until: Callable[..., None]) -> Iterator[Cli]:
+    """An instance on gpu-3 whose app reports two records between operations."""
+    given = ("--set", "head_allocation=gpu-3", "--set", "behaviour=meter")
+    cloud("deploy", "demo", "--name", "metered", "--version", "1.0.0", *given)
+    until(lambda: len(cloud("usage", "list", *SINCE, "-o", "json").json["items"]) == 2, "the app reports its usage")
     yield cloud
     cloud("decommission", "metered", "--yes")
 
@@ -194,14 +186,12 @@ def test_an_entitlement_has_bounds(cli: Cli) -> None:
 
 
 def test_usage_is_listed_summed_and_exported(used: Cli, tmp_path: Path) -> None:
-    day = YESTERDAY.date()
-    since = ("--since", str(day), "--until", str(day + datetime.timedelta(days=1)), "--instance", "metered")
-    assert [record["quantity"] for record in used("usage", "list", *since, "-o", "json").json["items"]] == ["1.5", "2"]
-    (total,) = used("usage", "summary", *since, "-o", "json").json["items"]
-    assert (total["day"], total["quantity"], total["records"]) == (str(day), "3.5", 2)
+    assert [record["quantity"] for record in used("usage", "list", *SINCE, "-o", "json").json["items"]] == ["1.5", "2"]
+    (total,) = used("usage", "summary", *SINCE, "-o", "json").json["items"]
+    assert (total["day"], total["quantity"], total["records"]) == (str(YESTERDAY), "3.5", 2)
     file = tmp_path / "usage.csv"
-    assert used("usage", "export", *since, "--csv", str(file)).err == f"Written to {file}.\n"
-    assert used("usage", "export", *since).out.splitlines() == file.read_text().splitlines()
+    assert used("usage", "export", *SINCE, "--csv", str(file)).err == f"Written to {file}.\n"
+    assert used("usage", "export", *SINCE).out.splitlines() == file.read_text().splitlines()
     assert len(file.read_text().splitlines()) == 3
     assert [path.name for path in tmp_path.iterdir()] == ["usage.csv"]
 
@@ -269,21 +259,3 @@ def _signed(key: Ed25519PrivateKey, digest: str) -> dict[str, Any]:
     envelope.sign(CryptoSigner(key))
     signed: dict[str, Any] = envelope.to_dict()
     return signed
-
-
-async def _report(server: str, project_id: str, key_id: str, client_secret: str) -> None:
-    records = [
-        ReportedUsage(
-            record_id=f"r-{quantity}",
-            meter="gpu-time",
-            quantity=quantity,
-            unit="hours",
-            started_at=YESTERDAY,
-            ended_at=YESTERDAY,
-        )
-        for quantity in ("1.5", "2")
-    ]
-    async with Client(server, ServiceAccount(key_id, client_secret)) as client:
-        instance = await client.call(INSTANCE_GET, project_id=project_id, instance_id="metered")
-        body = ReportUsage(records=records)
-        await client.call(USAGE_REPORT, body, project_id=project_id, instance_id=instance.instance_id)

@@ -1,4 +1,7 @@
-"""The controller of the Slurm app as it is released, on machines in memory whose Slurm answers from memory."""
+"""The controller of the Slurm app as it is released, on machines in memory whose Slurm answers from memory.
+
+It does not look after instances between operations. It would do so at the same time as the recorded operation, and the
+recording would depend on who is faster."""
 
 import sys
 
@@ -13,6 +16,7 @@ from gpuaas_sdk.traces import Spans
 
 def main() -> None:
     app = controller.build(SETTINGS)
+    app._handlers.health = None
     machines = FakeMachines(FakeSlurm(nodes={"127.0.0.2": ["IDLE"], "127.0.0.4": ["IDLE"]}).answer)
 
     def runner(client: Client, project_id: str, name: str, *, spans: Spans | None) -> Runner:

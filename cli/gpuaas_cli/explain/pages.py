@@ -113,6 +113,9 @@ def _wrapped(text: str, width: int, first: str, further: str) -> Lines:
 def _given(field: forms.Field) -> str:
     if field.required:
         return "required"
+    if field.form:
+        # The fields of the inner form have their own defaults.
+        return "optional"
     return f"default {json.dumps(field.default)}" if field.default not in (None, "", [], {}) else "optional"
 
 
