@@ -34,7 +34,7 @@ test: .venv/.ready check ## check, then every test; real machines as root or by 
 	@$(PYTHON) -m pytest -n 4 --dist loadgroup --durations 15 $(ARGS)
 
 test-slurm: .venv/.ready ## the long tests of Slurm on real machines with compilers: MPI, submitit, munge, reboots (some minutes, as root)
-	@$(PYTHON) -m pytest -n 0 --durations 15 -m long apps/slurm $(ARGS)
+	@$(PYTHON) -m pytest -n 0 --durations 15 -m long apps/slurm tests/e2e $(ARGS)
 
 check: .venv/.ready ## format, lint, types, import rules, no app words, one owner of each fact, safe comparisons, plain words, golden contract
 	@$(BIN)/ruff format --check -q $(PYTHON_FOLDERS)

@@ -84,7 +84,7 @@ def write_identity(machine: Machine, lab: plan.LabRecord, record: plan.MachineRe
     devices = plan.gpu_devices(record.gpus)
     nodes = [f"c! /dev/nvidia{index} 0666 root root - {major}:{minor}" for index, (major, minor) in enumerate(devices)]
     gpus = [{"index": index, "type": "lab-gpu", "device": f"/dev/nvidia{index}"} for index in range(record.gpus)]
-    shared = [{"path": SHARED_PATH, "source": f"lab:{machine.lab}", "fstype": "bind"}]
+    shared = {"mounts": [{"path": SHARED_PATH, "source": f"lab:{machine.lab}", "fstype": "bind"}]}
     files = {
         "etc/hostname": File(f"{machine.name}\n".encode()),
         "etc/tmpfiles.d/gpuaas-lab-gpus.conf": File("".join(f"{node}\n" for node in nodes).encode()),

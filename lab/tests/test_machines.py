@@ -152,7 +152,7 @@ def test_all_machines_see_one_shared_folder_with_the_same_owners_also_after_a_po
     for name in ("gpu-2", "gpu-3"):
         assert on(name, "sh", "-c", "cat /shared/work/file; stat -c %u:%g /shared/work/file") == "result\n20001:20002\n"
     declared = json.loads(on("gpu-3", "cat", "/etc/gpuaas/facts.d/shared.json"))
-    assert declared == [{"path": "/shared", "source": "lab:labtest", "fstype": "bind"}]
+    assert declared == {"mounts": [{"path": "/shared", "source": "lab:labtest", "fstype": "bind"}]}
 
 
 @pytest.mark.usefixtures("three_machines")

@@ -12,6 +12,7 @@ from typing import Any
 import artifact_world
 import httpx
 import msgspec
+import scripted_controller
 import signed_releases
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gpuaas_contract import (
@@ -104,6 +105,7 @@ async def cast(world: World) -> Cast:
         task = await world.next_task(node)
         assert task is not None
         places[name].params |= {"task_id": task["task_id"], "node_id": node.node_id}
+    await scripted_controller.publish_version(world, "1.1.0", upgrades_from=["1.0.*"])
     release = await signed_releases.approved(world, AGENT)
     for place in places.values():
         place.params.setdefault("task_id", "task_" + "0" * 26)

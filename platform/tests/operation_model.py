@@ -55,6 +55,7 @@ GOAL = _table("""
     restart       ready
     resume        ready
     replace       ready
+    repair        ready
     stop          drained
     drain         drained
     remove        removed tombstoned
@@ -72,12 +73,14 @@ UNDONE = _table("""
     resume    draining drained
     remove    ready degraded draining drained
     replace   ready removed tombstoned
+    repair    ready degraded failed draining drained
 """)
 MEMBER_START = _table("""
     drain    ready degraded draining drained
     resume   ready degraded draining drained
     remove   requested provisioning joining ready degraded draining drained removing failed
     replace  ready degraded draining drained removing failed
+    repair   ready degraded draining drained failed
 """)
 INSTANCE_START = _table("""
     stop          running degraded failed
@@ -383,7 +386,10 @@ class Model:
 
     def _is_at_goal(self, operation: Operation, target: str) -> bool:
         arrived = operation.kind != "replace" or self.members[target].machine == operation.machines[target]
-        return arrived and self.members[target].status in GOAL[operation.kind]
+        # A repair does not give work to a member that someone drained.
+        stays_drained = operation.kind == "repair" and operation.before[target] in ("draining", "drained")
+        goal = GOAL[operation.kind] | ({"drained"} if stays_drained else set())
+        return arrived and self.members[target].status in goal
 
     def _outcomes(self, operation: Operation, undone: bool) -> dict[str, str]:
         return {target: self._outcome(operation, target, says_undone=undone) for target in operation.outcomes}

@@ -70,9 +70,11 @@ def of_worker(
         *_registered(machine, node, closer),
         *_reporter(machine, node, closer),
         *_drained(machine, node),
-        *(_of_machine(machine, node) if node is not None else ()),
+        *_of_machine(machine, Reported(report=_newest(node, closer), clock_off_s=node.clock_off_s if node else 0)),
         *_version(machine, node, version),
     ]
+    if not findings and closer is not None and not closer.scheduler.ok:
+        findings = [_cluster_unreachable(machine, closer)]
     return sorted(findings, key=lambda finding: finding.status != "failed")
 
 
@@ -88,6 +90,11 @@ def _machine_silent(machine: Machine, closer: Closer) -> Finding:
         "start the machine or restore its network; it returns by itself. "
         f"If it is lost: gpuaas member remove {machine.instance} {machine.member or machine.name} --force",
     )
+
+
+def _cluster_unreachable(machine: Machine, closer: Closer) -> Finding:
+    reason = f"slurmctld answers, but not to {machine.name}: {closer.scheduler.reason}"
+    return Finding("ClusterUnreachable", "degraded", reason, machine.repair, repairs=True)
 
 
 def _scheduler(machine: Machine, seen: Observed) -> Iterator[Finding]:
@@ -111,9 +118,9 @@ def _slurmd(machine: Machine, node: ObservedNode | None, closer: Closer | None) 
     report = _newest(node, closer)
     unit, restarts = report.units.get("slurmd", ("active", 0)) if report else ("active", 0)
     if closer is not None and "slurmd" in closer.units:
-        unit = "restarting" if unit == "restarting" else closer.units["slurmd"]
-    if unit in ("active", "reloading"):
-        return
+        unit = unit if unit in ("restarting", "stuck") else closer.units["slurmd"]
+    if unit in ("active", "reloading", "activating"):
+        return  # A unit that starts is not judged yet; the reporter calls it stuck after a while.
     if restarts >= CRASH_LOOP_RESTARTS:
         reason = f"slurmd on {machine.name} does not stay up: systemd restarted it {restarts} times"
         log = machine.as_root("tail -n 20 /var/log/slurm/slurmd.log")

@@ -95,6 +95,14 @@ def test_a_sound_worker_has_no_finding() -> None:
         (node(report=msgspec.structs.replace(SOUND, full={"/": 1})), None, "DiskFull", "degraded", False),
         (node(clock_off_s=-600), None, "ClockOff", "degraded", False),
         (
+            node(is_stale=True),
+            Closer(report=msgspec.structs.replace(SOUND, full={"/": 1}), scheduler=DOWN),
+            "DiskFull",
+            "degraded",
+            False,
+        ),
+        (node(is_stale=True), Closer(report=SOUND, scheduler=DOWN), "ClusterUnreachable", "degraded", True),
+        (
             node(report=msgspec.structs.replace(SOUND, drift=("/etc/slurm/gres.conf",))),
             None,
             "FilesChanged",

@@ -241,9 +241,16 @@ async def test_controller_and_worker_share_one_machine(lab: Lab, cloud: Cloud) -
         removed = await cloud.perform(instance, "remove", ["gpu-1"])
         assert removed.status == "succeeded", removed.error
         assert "UP" in await lab.run("gpu-1", "scontrol", "ping")
+        await _the_machine_reports_only_on(lab, {"slurmctld", "slurmdbd", "mariadb"})
         gone = await cloud.perform(instance, "decommission")
         assert gone.status == "succeeded", gone.error
     assert await lab.snapshot("gpu-1") ^ before == set()
+
+
+async def _the_machine_reports_only_on(lab: Lab, units: set[str]) -> None:
+    """The health reporter also finds no changed file: it forgot the files of the role that was removed."""
+    report = await _until(lab, '"drift": []', "sh", "-c", "cat /run/gpuaas-slurm/health.json || true")
+    assert set(json.loads(report)["units"]) == units
 
 
 async def test_a_controller_that_dies_in_every_step_still_deploys_and_decommissions(lab: Lab, cloud: Cloud) -> None:

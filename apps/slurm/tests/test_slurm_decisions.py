@@ -94,8 +94,16 @@ def _receipt(*held: str) -> receipts.Receipt:
 def test_with_the_last_role_everything_on_the_receipt_is_undone() -> None:
     plan = undo.undo(_receipt("worker"), "worker")
     assert plan.last
-    assert (plan.packages, plan.paths, plan.users) == (("slurmd",), ("/etc/slurm",), ("slurm",))
+    assert (plan.packages, plan.paths[:1], plan.users) == (("slurmd",), ("/etc/slurm",), ("slurm",))
     assert plan.empty_folders == ("/var/log/slurm",)
+
+
+def test_with_the_last_role_the_health_reporter_stops_first_and_is_removed_even_if_the_receipt_is_older() -> None:
+    plan = undo.undo(_receipt("worker"), "worker")
+    assert plan.stop_units[0] == "gpuaas-slurm-health"
+    assert plan.paths == ("/etc/slurm", *receipts.REPORTER_PATHS)
+    listed = msgspec.structs.replace(_receipt("worker"), paths=list(receipts.PATHS))
+    assert undo.undo(listed, "worker").paths == receipts.PATHS
 
 
 def test_while_another_role_stays_only_the_roles_own_parts_are_undone() -> None:

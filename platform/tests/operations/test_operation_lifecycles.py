@@ -48,7 +48,7 @@ MACHINES = 8
 NEXT = {"upgrades_from": ["1.0.*"], "rollback_to": ["1.0.0"]}
 APP = with_hands(breaker={"failures": 1000})
 PICK = st.integers(0, 7)
-KIND = st.sampled_from(["add", "drain", "resume", "remove", "replace"])
+KIND = st.sampled_from(["add", "drain", "resume", "remove", "replace", "repair"])
 VERB = st.sampled_from(["stop", "start", "restart", "upgrade", "rollback", "rollback", "decommission"])
 BODIES = {"upgrade": {"version": "1.1.0"}}
 STORMS = campaigns.size(short=150, whole=600)
@@ -486,7 +486,7 @@ def test_a_storm_on_sqlite_agrees_with_the_model_and_every_state_is_reached_and_
         "member": set(MEMBER_MOVES) - rare,
         "operation": set(OPERATION_MOVES),
     }
-    assert storm_lab.left["instance"] >= set(INSTANCE_MOVES) - {"deleted"} - set(MOVED_BY) - rare
+    assert storm_lab.left["instance"] >= set(INSTANCE_MOVES) - {"deleted", "stopped"} - set(MOVED_BY) - rare
     assert storm_lab.left["member"] >= set(MEMBER_MOVES) - GONE - rare
     assert storm_lab.left["operation"] >= OPEN | {"failed"}
 
@@ -515,6 +515,15 @@ async def test_an_instance_can_be_deleted_from_every_status_that_it_has_during_a
     await cluster.change(last, **BODIES.get(last, {}))
     await cluster.controller.take()
     assert await cluster.status() == status
+    await walk_out(cluster, collections.defaultdict(set))
+
+
+async def test_a_stopped_instance_can_be_deleted(world: World) -> None:
+    """A storm rarely ends in this status."""
+    cluster = await Cluster.running(world, **APP)
+    await cluster.change("stop")
+    await cluster.controller.carry_out()
+    assert await cluster.status() == "stopped"
     await walk_out(cluster, collections.defaultdict(set))
 
 

@@ -31,7 +31,7 @@ except OSError:
         fields = dict(re.findall(r"^([^:\n]+):[ \t]*(.*)$", open(path).read(), re.M))
         print(f"gpu_type=/dev/nvidia{fields['Device Minor']} {fields['Model']}")
 try:
-    for folder in json.load(open("/etc/gpuaas/facts.d/shared.json")):
+    for folder in json.load(open("/etc/gpuaas/facts.d/shared.json"))["mounts"]:
         print(f"shared={folder['path']}")
 except OSError:
     pass

@@ -27,9 +27,19 @@ STATE_FOLDERS = ("/var/lib/slurm/slurmctld", "/var/lib/slurm/slurmd")
 OVERWRITTEN = ("/etc/slurm/plugstack.conf",)
 """Files of packages that the app replaces. If they existed before, the receipt contains their old content."""
 
+REPORTER_UNIT = "gpuaas-slurm-health"
 REPORTER_FOLDER = "/usr/local/lib/gpuaas-slurm"
 FILES_LIST = "/etc/slurm/gpuaas-files"
 """Path and digest of each file that the app wrote, as `sha256sum` prints them."""
+
+REPORTER_PATHS = (
+    REPORTER_FOLDER,
+    f"/etc/systemd/system/{REPORTER_UNIT}.service",
+    "/run/gpuaas-slurm",
+    FILES_LIST,
+    f"{FILES_LIST}.tar",
+)
+"""Paths of the health reporter. A receipt from before the reporter does not list them, and only this app makes them."""
 
 WRITTEN = (
     *CONFIGURATION,
@@ -61,11 +71,7 @@ PATHS = (
     "/etc/exports.d/gpuaas-slurm.exports",
     *(f"/etc/systemd/system/{unit}.service.d" for unit in UNITS),
     *(f"/etc/systemd/system/{unit}.service.d/gpuaas.conf" for unit in UNITS),
-    REPORTER_FOLDER,
-    "/etc/systemd/system/gpuaas-slurm-health.service",
-    "/run/gpuaas-slurm",
-    FILES_LIST,
-    f"{FILES_LIST}.tar",
+    *REPORTER_PATHS,
     "/etc/mysql",
     "/etc/mysql/mariadb.conf.d/60-gpuaas-slurm.cnf",
     "/etc/munge",

@@ -10,7 +10,7 @@ from gpuaas_sdk.machine import Machine
 
 from gpuaas_app_slurm.workload import receipts, undo
 
-UNIT = "gpuaas-slurm-health"
+UNIT = receipts.REPORTER_UNIT
 PROGRAM_PATH = f"{receipts.REPORTER_FOLDER}/health.py"
 UNIT_PATH = f"/etc/systemd/system/{UNIT}.service"
 SAVED = "/etc/slurm/gpuaas-files.tar"

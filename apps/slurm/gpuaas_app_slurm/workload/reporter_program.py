@@ -22,6 +22,8 @@ FILES = "/etc/slurm/gpuaas-files"
 KEYS = ("/etc/slurm/slurm.key", "/etc/munge/munge.key")
 DISKS = ("/", "/var", "/var/lib/slurm", "/tmp")
 EVERY_S = 3.0
+STUCK_S = 10.0
+"""A unit that has been starting for this long does not start."""
 PACKAGE: dict[str, Any] = {}
 
 
@@ -50,7 +52,7 @@ def collect(units: list[str]) -> dict[str, Any]:
 
 def unit_states(units: list[str]) -> dict[str, Any]:
     """Return unit -> [active state, number of automatic restarts]."""
-    ran = run(["systemctl", "show", "-p", "Id,ActiveState,SubState,NRestarts", *units])
+    ran = run(["systemctl", "show", "-p", "Id,ActiveState,SubState,NRestarts,StateChangeTimestampMonotonic", *units])
     states: dict[str, Any] = {}
     for block in ran.split("\n\n"):
         fields = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
@@ -58,8 +60,14 @@ def unit_states(units: list[str]) -> dict[str, Any]:
             state = fields["ActiveState"]
             if fields.get("SubState") == "auto-restart":
                 state = "restarting"
+            elif state == "activating" and since_change_s(fields) > STUCK_S:
+                state = "stuck"
             states[fields["Id"].removesuffix(".service")] = [state, int(fields.get("NRestarts") or 0)]
     return states
+
+
+def since_change_s(fields: dict[str, str]) -> float:
+    return time.clock_gettime(time.CLOCK_MONOTONIC) - int(fields.get("StateChangeTimestampMonotonic") or 0) / 1e6
 
 
 def full_disks() -> dict[str, Any]:

@@ -32,11 +32,11 @@ def undo(receipt: receipts.Receipt, leaving: str) -> Undo:
         return _undo_one_role(leaving)
     before = tuple(unit for unit in receipt.units if unit.enabled not in ("absent", "not-found"))
     running = {unit.name.removesuffix(".service") for unit in before if unit.active == "active"}
+    # The reporter stops first, because it reports a stopped unit as a problem.
+    stopped = (receipts.REPORTER_UNIT, *UNITS_OF[roles.WORKER], *UNITS_OF[roles.CONTROLLER])
     return Undo(
-        stop_units=tuple(
-            unit for unit in (*UNITS_OF[roles.WORKER], *UNITS_OF[roles.CONTROLLER]) if unit not in running
-        ),
-        paths=tuple(receipt.paths),
+        stop_units=tuple(unit for unit in stopped if unit not in running),
+        paths=(*receipt.paths, *(path for path in receipts.REPORTER_PATHS if path not in receipt.paths)),
         empty_folders=tuple(receipt.folders_to_empty),
         packages=tuple(receipt.packages),
         users=tuple(receipt.users),

@@ -6,7 +6,7 @@ import base64
 from gpuaas_sdk.checks import Show
 from gpuaas_sdk.machine import Machine
 
-from gpuaas_app_slurm.workload import accounting, home, keys, packages, receipts, undo
+from gpuaas_app_slurm.workload import accounting, home, keys, packages, receipts, reporter, undo
 
 # When the unit of slurmd stops, job steps continue to run on purpose, so they are ended here by their name.
 STOP = r"""
@@ -79,8 +79,9 @@ async def remove_role(machine: Machine, instance_id: str, role: str, progress: S
     if plan.last:
         await machine.script(DELETE_RECEIPT, receipts.path_of(instance_id))
     else:
-        await machine.run("systemctl", "daemon-reload")
         receipt.roles = [other for other in receipt.roles if other != role]
+        # It reloads systemd too. It is before the receipt, so that an interrupted removal repeats it.
+        await reporter.start(machine, receipt.roles)
         await receipts.write(machine, receipt)
     return kept
 
