@@ -2,7 +2,8 @@
 
 Left out, because any package installation anywhere changes them and they configure nothing: the package managers' own
 records, caches and logs, the account tools' backups, and the journal. Left out too: the agent's own list of ended
-grants, which it renews whenever a certificate is no longer good."""
+grants, which it renews whenever a certificate is no longer good, and the content of the folder that all machines share:
+it is no part of a machine, and the homes on it stay when a cluster ends."""
 
 import json
 import subprocess
@@ -16,7 +17,7 @@ import hashlib, json, os, pwd, grp, subprocess, sys
 
 SKIP = ("/proc", "/sys", "/dev", "/run", "/tmp", "/srv/packages", "/var/cache", "/var/log/journal", "/var/log/apt",
         "/var/lib/apt", "/var/lib/dpkg", "/var/lib/ucf", "/var/lib/systemd", "/var/lib/gpuaas-agent", "/var/tmp",
-        "/etc/gpuaas/ssh/revoked_", "/etc/gpuaas/ssh/.")
+        "/etc/gpuaas/ssh/revoked_", "/etc/gpuaas/ssh/.", "/shared/")
 SKIP_FILES = {"/etc/ld.so.cache", "/var/log/dpkg.log", "/var/log/alternatives.log", "/etc/passwd-", "/etc/shadow-",
               "/etc/group-", "/etc/gshadow-", "/etc/subuid-", "/etc/subgid-", "/etc/.pwd.lock", "/var/log/lastlog",
               "/var/log/wtmp", "/var/log/btmp", "/var/log/faillog"}

@@ -111,7 +111,9 @@ def _accounting(machine: Machine, seen: Observed) -> Iterator[Finding]:
             reason = f"{unit} on {machine.name} is {units[unit][0]}: jobs run, but their accounting is not stored"
             yield Finding(code, "degraded", reason, machine.repair, repairs=True)
             return
-    yield Finding("AccountingDown", "degraded", seen.accounting.reason, machine.repair, repairs=True)
+    # slurmdbd reports this before the next report of the machine shows that the database is down.
+    code = "DatabaseDown" if "connect to database" in seen.accounting.reason else "AccountingDown"
+    yield Finding(code, "degraded", seen.accounting.reason, machine.repair, repairs=True)
 
 
 def _slurmd(machine: Machine, node: ObservedNode | None, closer: Closer | None) -> Iterator[Finding]:
