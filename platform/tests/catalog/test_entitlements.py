@@ -193,7 +193,7 @@ async def test_instances_of_an_older_store_count_for_their_app(settings: Setting
     settings.data_dir.mkdir()
     rows = [
         f"""INSERT INTO instances VALUES ('inst_{name}', 'p', '{name}', '{status}',
-            '{{"app_slug": "{app_slug}", "placement": {{}}, "inputs": {{}}}}')"""
+            '{{"app_slug": "{app_slug}", "placement": {{}}, "inputs": {{}}, "revision": 1}}')"""
         for name, status, app_slug in (("a", "running", "toy"), ("b", "deleted", "toy"), ("c", "running", "other"))
     ]
     rows.append("INSERT INTO members VALUES ('mem_1', 'inst_a', 'p', 'alloc_1', 'ready', '{}')")
