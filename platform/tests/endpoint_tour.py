@@ -26,6 +26,7 @@ from gpuaas_contract import (
     node,
     placements,
     policy,
+    posix,
     registry,
     runtime,
     secrets,
@@ -127,6 +128,8 @@ async def _nodes(world: World) -> None:
 
 async def _people(world: World, org_id: str) -> None:
     ada = await world.person("ada")
+    login = {"user_id": ada.user_id, "login": "ada", "uid": 31_000}
+    await world.call(posix.POSIX_IDENTITY_SET, login, org_id=org_id)
     for create, delete, role in (
         (bindings.PLATFORM_BINDING_CREATE, bindings.PLATFORM_BINDING_DELETE, "platform_admin"),
         (bindings.ORG_BINDING_CREATE, bindings.ORG_BINDING_DELETE, "tenant_admin"),

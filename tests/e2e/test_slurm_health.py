@@ -30,13 +30,15 @@ class Cluster:
 
     home: Path
     seen: list[tuple[float, tuple[str, str], str, str]] = field(default_factory=list)
-    """Every status of every member, as it was read: time, member, status, reason."""
+    """Every new status of a member: time, member, status, reason."""
+
+    def environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("GPUAAS_")}
+        return {**kept, "PATH": f"{BIN}:{os.environ['PATH']}", "GPUAAS_HOME": str(self.home), "NO_COLOR": "1"}
 
     def gpuaas(self, *words: str, check: bool = True, timeout_s: float = 600) -> subprocess.CompletedProcess[str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("GPUAAS_")}
-        environment = {**kept, "PATH": f"{BIN}:{os.environ['PATH']}", "GPUAAS_HOME": str(self.home), "NO_COLOR": "1"}
         done = subprocess.run(
-            [BIN / "gpuaas", *words], env=environment, capture_output=True, text=True, timeout=timeout_s
+            [BIN / "gpuaas", *words], env=self.environment(), capture_output=True, text=True, timeout=timeout_s
         )
         if check:
             assert done.returncode == 0, f"gpuaas {' '.join(words)}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
@@ -48,20 +50,21 @@ class Cluster:
     def on(self, node: str, script: str) -> str:
         return self.lab("exec", node, "bash", "-c", script)
 
-    def members(self) -> dict[tuple[str, str], dict[str, Any]]:
-        items = json.loads(self.gpuaas("get", "members", "--instance", "slurm", "-o", "json").stdout)
-        listed = items["items"] if isinstance(items, dict) else items
-        return {(item["node_name"], item["component_key"]): item for item in listed}
+    def follow(self) -> subprocess.Popen[str]:
+        """Note each change of a member from its event, so that one that is repaired at once is not missed."""
+        command = [str(BIN / "gpuaas"), "events", "--instance", "slurm", "--after", "0", "-o", "json"]
+        events = subprocess.Popen(command, env=self.environment(), stdout=subprocess.PIPE, text=True)
+        threading.Thread(target=self._note, args=(events,), daemon=True).start()
+        return events
 
-    def watch(self, ending: threading.Event) -> None:
-        """Note each change of a member until the end, so that one that is repaired at once is not missed."""
-        last: dict[tuple[str, str], tuple[str, str]] = {}
-        while not ending.wait(0.3):
-            for key, member in self.members().items():
-                now = (member["status"], member["status_reason"])
-                if last.get(key) != now:
-                    last[key] = now
-                    self.seen.append((time.monotonic(), key, *now))
+    def _note(self, events: subprocess.Popen[str]) -> None:
+        assert events.stdout is not None
+        for line in events.stdout:
+            event = json.loads(line)
+            if event["type"].startswith("apps.member."):
+                change = event["payload"]
+                member = (change["node_name"], change["component_key"])
+                self.seen.append((time.monotonic(), member, change["status"], change["status_reason"]))
 
     def until(self, member: tuple[str, str], status: set[str], text: str, *, since: float, limit_s: float) -> str:
         """Return the reason with which the member had one of these statuses since then."""
@@ -78,17 +81,14 @@ class Cluster:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     with tempfile.TemporaryDirectory(prefix="gpuaas-health-") as folder:
-        cluster, ending = Cluster(Path(folder)), threading.Event()
+        cluster = Cluster(Path(folder))
         cluster.gpuaas("lab", "down", "--lab", LAB, "--purge")
-        watcher = threading.Thread(target=cluster.watch, args=(ending,))
         try:
             cluster.gpuaas("up", "--lab", LAB, "--port", PORT, "--nodes", "3")
-            watcher.start()
-            yield cluster
+            with cluster.follow() as events:
+                yield cluster
+                events.terminate()
         finally:
-            ending.set()
-            if watcher.is_alive():
-                watcher.join()
             cluster.gpuaas("down", "--lab", LAB, "--purge")
 
 

@@ -73,7 +73,8 @@ def of_worker(
         *_of_machine(machine, Reported(report=_newest(node, closer), clock_off_s=node.clock_off_s if node else 0)),
         *_version(machine, node, version),
     ]
-    if not findings and closer is not None and not closer.scheduler.ok:
+    # While slurmd restarts, no program on its machine reaches the cluster. It counts when reports stay away too.
+    if not findings and closer is not None and not closer.scheduler.ok and node is not None and node.is_stale:
         findings = [_cluster_unreachable(machine, closer)]
     return sorted(findings, key=lambda finding: finding.status != "failed")
 
@@ -111,7 +112,9 @@ def _accounting(machine: Machine, seen: Observed) -> Iterator[Finding]:
             reason = f"{unit} on {machine.name} is {units[unit][0]}: jobs run, but their accounting is not stored"
             yield Finding(code, "degraded", reason, machine.repair, repairs=True)
             return
-    yield Finding("AccountingDown", "degraded", seen.accounting.reason, machine.repair, repairs=True)
+    # slurmdbd reports this before the next report of the machine shows that the database is down.
+    code = "DatabaseDown" if "connect to database" in seen.accounting.reason else "AccountingDown"
+    yield Finding(code, "degraded", seen.accounting.reason, machine.repair, repairs=True)
 
 
 def _slurmd(machine: Machine, node: ObservedNode | None, closer: Closer | None) -> Iterator[Finding]:

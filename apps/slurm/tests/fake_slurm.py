@@ -16,6 +16,7 @@ from gpuaas_sdk.testing import FakeMachines, FakePlatform
 
 SETTINGS = Settings(reach_s=0.2, reach_leaving_s=0.2, first_job_s=1, join_s=0.2, cancel_jobs_s=0.2, drain_poll_s=0.01)
 OK = Ran(0, "", "")
+CLUSTER_NAME = "lab"
 FACTS = """hostname=gpu
 cpus=4
 memory_mb=8000
@@ -74,6 +75,8 @@ class FakeSlurm:
     receipts: list[str] = field(default_factory=list)
     """Paths of the receipts on every machine."""
     scripts: list[tuple[str, ...]] = field(default_factory=list)
+    stopped_units: set[str] = field(default_factory=set)
+    """Units of systemd that are not active, until they are restarted."""
 
     def answer_script(self, text: str) -> Ran | None:
         """Return what scripts print that read a machine; None for those that change one."""
@@ -101,6 +104,12 @@ class FakeSlurm:
                 return self._delete(name.removeprefix("nodename="))
             case ("scancel", *jobs):
                 self.jobs = [job for job in self.jobs if str(job.job_id) not in jobs or self._is_dead(job.node)]
+            case ("timeout", _, "sacctmgr", "-nP", "show", "cluster", *_):
+                return Ran(0, f"{CLUSTER_NAME}\n", "")
+            case ("systemctl", "is-active", "-q", unit):
+                return Ran(3, "", "") if unit in self.stopped_units else OK
+            case ("systemctl", "restart", unit):
+                self.stopped_units.discard(unit)
             case ("find", *_):
                 return Ran(0, "\n".join(self.receipts), "")
         return OK
@@ -162,7 +171,7 @@ class Cluster:
 
     async def perform(self, kind: Any, targets: Sequence[Member] | None = None, **options: Any) -> Any:
         """Request an operation and return it after its end."""
-        role = "worker" if targets else ""
+        role = targets[0].component_key if targets else ""
         operation = self.platform.request(self.instance, kind, targets, component_key=role, **options)
         return await self.platform.ended(operation.operation_id)
 
@@ -191,7 +200,7 @@ class Cluster:
 async def deployed_cluster() -> AsyncIterator[Cluster]:
     slurm = FakeSlurm(nodes={"gpu-2": ["IDLE"]})
     platform, machines = FakePlatform("slurm"), FakeMachines(slurm.answer, slurm.answer_script)
-    inputs = {"cluster_name": "lab", "controller_allocation_id": "alloc_gpu-1"}
+    inputs = {"cluster_name": CLUSTER_NAME, "controller_allocation_id": "alloc_gpu-1"}
     members = {"controller": ["gpu-1"], "worker": ["gpu-2"]}
     instance = platform.add_instance(members, topology="split", inputs=inputs, ready=True)
     async with platform.serve() as client:

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 from fake_slurm import Cluster, FakeJob, deployed_cluster
+from gpuaas_app_slurm.workload import keys, people
+from gpuaas_contract.posix import PersonState, PosixPerson
 
 
 @pytest.fixture
@@ -278,6 +280,34 @@ async def test_a_machine_of_another_instance_is_refused_and_one_that_it_left_is_
     assert again.status == "succeeded", again.error
 
 
+@pytest.mark.parametrize("drained", [False, True], ids=["open", "drained"])
+async def test_a_repaired_worker_restarts_a_stopped_slurmd_and_stays_drained_if_it_was(
+    cluster: Cluster, drained: bool
+) -> None:
+    cluster.machines.host("gpu-1").files[keys.SLURM_KEY] = b"key"
+    if drained:
+        await cluster.perform("drain", [cluster.member("gpu-2")])
+    cluster.slurm.stopped_units = {"slurmd"}
+    ended = await cluster.perform("repair", [cluster.member("gpu-2")])
+    assert ended.status == "succeeded", ended.error
+    assert cluster.member("gpu-2").status == ("drained" if drained else "ready")
+    assert ("DRAIN" in cluster.slurm.nodes["gpu-2"]) is drained
+    assert cluster.slurm.stopped_units == set()
+
+
+async def test_a_repaired_controller_gives_people_who_joined_their_place_and_takes_it_from_those_who_left(
+    cluster: Cluster,
+) -> None:
+    cluster.platform.records.people += [_person("ada", 20001, "active"), _person("bob", 20002, "left")]
+    controller = cluster.member_of(cluster.instance, "gpu-1")
+    ended = await cluster.perform("repair", [controller])
+    assert ended.status == "succeeded", ended.error
+    (synced,) = [
+        command.argv for command in cluster.machines.host("gpu-1").commands if people.SYNC in command.input.decode()
+    ]
+    assert synced[-10:] == ("lab", "default", "ada", "active", "20001", "20001", "bob", "left", "20002", "20002")
+
+
 async def test_the_preview_of_a_remove_names_jobs_owners_ends_and_gpu_hours(cluster: Cluster) -> None:
     _two_workers(cluster)
     now = int(cluster.platform.records.clock().timestamp())
@@ -335,3 +365,9 @@ async def _add_two(cluster: Cluster, *, busy: set[str]) -> Any:
     names = ("gpu-2", "gpu-3", "gpu-4")
     cluster.slurm.nodes = {name: ["ALLOCATED" if name in busy else "IDLE"] for name in names}
     return await cluster.perform("add", targets)
+
+
+def _person(login: str, uid: int, state: PersonState) -> PosixPerson:
+    return PosixPerson(
+        user_id=f"user_{login}", name=login, login=login, uid=uid, gid=uid, state=state, is_admin=False, public_keys=[]
+    )
