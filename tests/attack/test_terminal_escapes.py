@@ -43,6 +43,7 @@ ARGUMENTS = {
     "can-i": ["apps.instance.create"],
     "node set": ["1", "--sku", "a", "--reason", REASON],
     "operator set": ["1", "--any", "--reason", REASON],
+    "people set": ["1", "--org", "1", "--login", "ada", "--uid", "20001"],
     "service-account key": ["1", "--key-file", "-"],
     "service-account rotate-key": ["1", "1", "--key-file", "-"],
 }
@@ -140,8 +141,8 @@ def _post(client: httpx.Client, path: str, body: bytes) -> httpx.Response:
 
 
 def _arguments(command: Any, file: Path) -> list[str]:
-    """Return arguments that the command line accepts: the server does not look at them."""
-    words: list[str] = []
+    """Return arguments that the command line accepts: the server does not look at them. Confirms what must be."""
+    words = ["--yes"] if any("--yes" in parameter.opts for parameter in command.params) else []
     for parameter in command.params:
         if not parameter.required:
             continue

@@ -73,7 +73,8 @@ def of_worker(
         *_of_machine(machine, Reported(report=_newest(node, closer), clock_off_s=node.clock_off_s if node else 0)),
         *_version(machine, node, version),
     ]
-    if not findings and closer is not None and not closer.scheduler.ok:
+    # While slurmd restarts, no program on its machine reaches the cluster. It counts when reports stay away too.
+    if not findings and closer is not None and not closer.scheduler.ok and node is not None and node.is_stale:
         findings = [_cluster_unreachable(machine, closer)]
     return sorted(findings, key=lambda finding: finding.status != "failed")
 

@@ -220,6 +220,7 @@ def _root(person: posix.PosixPerson) -> str:
 
 _KEYS = table("KEY=key_id AGE=created_at USED=last_used_at UNTIL=expires_at BY=created_by")
 _PEOPLE = table("LOGIN UID STATE ROOT NAME USER=user_id", lambda person: person.state, ROOT=_root)
+_IDENTITIES = table("LOGIN UID AGE=created_at USER=user_id")
 _KEY_FILE = {"key_file": Field(default=...)}
 _REACH = {
     "apps": Field(type=list[str], default=None, read=lambda _, given: words(given or [])),
@@ -244,7 +245,7 @@ COMMANDS = {
     "user enable": users.USER_ENABLE,
     "user set-password": Command(users.USER_SET_PASSWORD, fields={"password": asked(_password)}),
     "people list": Command(posix.POSIX_PEOPLE, table=_PEOPLE),
-    "people set": Command(posix.POSIX_IDENTITY_SET, fields={"org_id": Field(default=...)}),
+    "people set": Command(posix.POSIX_IDENTITY_SET, fields={"org_id": Field(default=...)}, table=_IDENTITIES),
     "password": Command(
         users.MY_PASSWORD,
         fields={

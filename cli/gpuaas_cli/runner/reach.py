@@ -13,6 +13,7 @@ from gpuaas_cli.runner import run
 
 _CONTROLLER = "an app's controller calls it for an operation whose lease it holds"
 _STREAM = "it has the same events as its list, which gpuaas events follows and which survives restarts"
+_STEWARD = "an app's controller calls it while it looks after an instance; people request operations themselves"
 _ONE_DELIVERY = "an app's controller calls it; the value is for a machine, not for people"
 _NODE = "a node calls it, to prove itself before it has a token"
 UNREACHED: dict[str, str] = {
@@ -24,6 +25,7 @@ UNREACHED: dict[str, str] = {
         ),
         _CONTROLLER,
     ),
+    **dict.fromkeys(("steward.renew", "steward.access", "steward.request"), _STEWARD),
     "runtime.report": "an app's controller calls it, to report what it sees",
     "usage.record.report": "an app's controller calls it; usage that a person types would be no measurement",
     **dict.fromkeys(("access.secret.open", "access.credential.open"), _ONE_DELIVERY),

@@ -204,6 +204,9 @@ class HealthLoop:
                 members = [member async for member in self._client.pages(MEMBER_LIST, query=_LIVE, **path)]
             watch.instance, watch.members = instance, {member.member_id: member for member in members}
             watch.is_stale, watch.reported = False, b""
+            if watch.samples is not None:
+                # The members have just changed, and what was sampled before is older: it would undo the change.
+                watch.samples.outdate()
         if instance.status not in CHECKED_STATUSES:
             return None
         return Reconciliation(

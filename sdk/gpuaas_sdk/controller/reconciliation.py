@@ -259,7 +259,9 @@ class Reconciliation:
 
         The program keeps running from look to look, so that a look costs no command. It prints one line when what it
         observes has changed, which causes a look at once, and repeats the line as a sign of life at least every
-        `silent_s`. Raises what `machine` raises, and `Temporary` if the program ended or was silent for longer."""
+        `silent_s`. After the members have changed, the call waits for a line that the program observed since: the
+        second from now, because a program observes and prints in turn. Raises what `machine` raises,
+        and `Temporary` if the program ended or was silent for longer."""
 
         async def lines() -> AsyncGenerator[str]:
             machine = await self.machine(member)

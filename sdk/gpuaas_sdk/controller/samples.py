@@ -25,6 +25,9 @@ class _Program:
     line: str = ""
     printed_at: float | None = None
     """When it printed its newest line; none: it has printed none yet."""
+    lines_count: int = 0
+    lines_wanted: int = 1
+    """The newest line is returned only when so many were printed: those before may show an older state."""
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -38,7 +41,7 @@ class Samples:
         self._programs: dict[str, _Program] = {}
 
     async def newest(self, name: str, open_lines: OpenLines, *, silent_s: float) -> str:
-        """Return the newest line of the program; start it, and wait for its first line, if it does not run.
+        """Return the newest line of the program; start it if it does not run, and wait for a line that is not outdated.
 
         Raises the error that ended the program, or `Silent` if it printed nothing for `silent_s`. The next call starts
         it again."""
@@ -47,36 +50,52 @@ class Samples:
             program = self._programs[name] = _Program()
             program.task = asyncio.create_task(self._read(program, open_lines))
         try:
-            await self._first_line(program, silent_s)
+            await self._wanted_line(program, silent_s)
         except BaseException:
             await self._end(name)
             raise
         return program.line
+
+    def outdate(self) -> None:
+        """Return no line from now on that shows the state before this moment.
+
+        A program observes, then prints, then observes again. The next line of one that runs may show what it observed
+        before this moment; the line after it does not."""
+        for program in self._programs.values():
+            program.lines_wanted = program.lines_count + 2
 
     async def close(self) -> None:
         """End every program."""
         for name in list(self._programs):
             await self._end(name)
 
-    async def _first_line(self, program: _Program, silent_s: float) -> None:
+    async def _wanted_line(self, program: _Program, silent_s: float) -> None:
         assert program.task is not None
-        if program.printed_at is None:
-            news = asyncio.create_task(program.news.wait())
-            try:
-                await asyncio.wait({news, program.task}, timeout=silent_s, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                news.cancel()
+        is_silent = False
+        while program.lines_count < program.lines_wanted and not program.task.done() and not is_silent:
+            is_silent = not await self._next_line(program, program.task, silent_s)
         if program.task.done():
             program.task.result()
             raise Silent("the program on the machine ended")
-        if program.printed_at is None or self._clock() - program.printed_at > silent_s:
+        if is_silent or program.printed_at is None or self._clock() - program.printed_at > silent_s:
             raise Silent(f"the program on the machine printed nothing for {silent_s:g} s")
+
+    async def _next_line(self, program: _Program, reading: asyncio.Task[None], silent_s: float) -> bool:
+        """Wait until the program prints or ends. Return False if it does neither."""
+        program.news.clear()
+        news = asyncio.create_task(program.news.wait())
+        try:
+            done, _ = await asyncio.wait({news, reading}, timeout=silent_s, return_when=asyncio.FIRST_COMPLETED)
+            return bool(done)
+        finally:
+            news.cancel()
 
     async def _read(self, program: _Program, open_lines: OpenLines) -> None:
         async with aclosing(open_lines()) as lines:
             async for line in lines:
                 is_change = program.printed_at is not None and line != program.line
                 program.line, program.printed_at = line, self._clock()
+                program.lines_count += 1
                 program.news.set()
                 if is_change:
                     self._on_change()

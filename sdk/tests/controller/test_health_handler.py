@@ -379,6 +379,29 @@ async def test_a_machine_is_read_over_one_connection_that_cannot_write_and_ends_
     assert machines.host("n1").files == {}
 
 
+async def test_a_sample_from_before_a_change_of_a_member_is_not_used_after_it(
+    app: App, platform: FakePlatform, working: Working, machines: FakeMachines
+) -> None:
+    samples, first, changed = list[tuple[str, str]](), asyncio.Event(), asyncio.Event()
+
+    @app.health()
+    async def look(now: Reconciliation) -> None:
+        member, host = now.members[0], machines.host("n1")
+        if member.status == "degraded" and len(host.printed) == 1:
+            host.printed += ["observed before, printed after", "degraded"]
+        samples.append((member.status, await now.sample(member, "print('…')", silent_s=20)))
+        (changed if member.status == "degraded" else first).set()
+
+    machines.host("n1").printed = ["ready"]
+    instance = platform.add_instance({"head": ["n1"]}, ready=True)
+    async with working(), asyncio.timeout(60):
+        await first.wait()
+        platform.records.change_member(platform.members(instance)[0], status="degraded")
+        platform.records.update_status(platform.records.instances[instance.instance_id])
+        await changed.wait()
+    assert set(samples) == {("ready", "ready"), ("degraded", "degraded")}
+
+
 async def test_a_machine_that_does_not_answer_is_tried_again_with_the_same_certificate(
     app: App, platform: FakePlatform, working: Working, machines: FakeMachines
 ) -> None:

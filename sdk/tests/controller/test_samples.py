@@ -56,6 +56,31 @@ async def test_a_line_that_is_printed_again_is_a_sign_of_life_and_no_change() ->
     await watching.samples.close()
 
 
+async def test_after_a_change_the_line_that_may_have_been_observed_before_it_is_not_returned() -> None:
+    watching = Watching()
+    watching.host.printed = ["before"]
+    await watching.newest()
+    watching.samples.outdate()
+    fresh = asyncio.create_task(watching.newest())
+    watching.host.printed.append("observed before, printed after")
+    await watching.until_changed()
+    assert not fresh.done()
+    watching.host.printed.append("after")
+    assert (await fresh, watching.starts) == ("after", 1)
+    await watching.samples.close()
+
+
+async def test_a_program_that_prints_no_newer_line_after_a_change_is_silent() -> None:
+    watching = Watching()
+    watching.host.printed = ["before"]
+    await watching.newest()
+    watching.samples.outdate()
+    with pytest.raises(Silent):
+        await watching.newest(silent_s=0.05)
+    assert (await watching.newest(), watching.starts) == ("before", 2)
+    await watching.samples.close()
+
+
 async def test_a_program_that_falls_silent_is_reported_and_started_again() -> None:
     watching = Watching()
     watching.host.printed = ["one"]
