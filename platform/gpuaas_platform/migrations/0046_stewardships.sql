@@ -1,7 +1,7 @@
 ALTER TABLE instances ADD COLUMN revision BIGINT NOT NULL DEFAULT 0;
 UPDATE instances SET revision = {{ document revision as bigint }};
 ALTER TABLE instances ADD COLUMN operator_id TEXT NOT NULL DEFAULT '';
-UPDATE instances SET operator_id = {{ document operator_service_account_id }};
+UPDATE instances SET operator_id = COALESCE({{ document operator_service_account_id }}, '');
 CREATE TABLE stewardships (
     instance_id TEXT NOT NULL,
     expires_at BIGINT NOT NULL,
