@@ -27,7 +27,7 @@ async def node(machine: Machine, controller: Machine, auth: keys.Auth, settings:
     if changed or new_key or not registered or not await _is_active(machine, "slurmd"):
         await _restart(machine, "slurmd", progress)
     await _until_usable(machine, controller, settings, progress)
-    await reporter.remember(machine)
+    await reporter.run(machine)
 
 
 async def controller(machine: Machine, cluster_name: str, settings: Settings, progress: Show) -> None:
@@ -43,7 +43,7 @@ async def controller(machine: Machine, cluster_name: str, settings: Settings, pr
                 lambda: accounting.ready(machine, cluster_name), settings.accounting_start_s, machine, progress
             )
     await _until(lambda: slurm.controller_answers(machine), settings.controller_start_s, machine, progress)
-    await reporter.remember(machine)
+    await reporter.run(machine)
 
 
 async def _restart(machine: Machine, unit: str, progress: Show) -> None:

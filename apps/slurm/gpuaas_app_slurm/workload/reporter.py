@@ -66,6 +66,11 @@ async def start(machine: Machine, roles_here: Sequence[str]) -> None:
 async def remember(machine: Machine) -> None:
     """Remember the files as they are now, and restart the reporter, which compares them from now on."""
     await machine.script(SAVE, receipts.FILES_LIST, SAVED, *receipts.WRITTEN, PROGRAM_PATH, UNIT_PATH)
+    await run(machine)
+
+
+async def run(machine: Machine) -> None:
+    """Restart the reporter. The files that it compares stay those that were remembered: a repair adopts no edit."""
     await machine.run("systemctl", "enable", "-q", UNIT)
     await machine.run("systemctl", "restart", UNIT)
 
