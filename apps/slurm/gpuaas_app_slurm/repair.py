@@ -2,6 +2,8 @@
 
 People request it, and the app's own health check, see `plan`."""
 
+from functools import partial
+
 from gpuaas_sdk.controller import Member, Operation, Temporary
 from gpuaas_sdk.machine import Machine
 
@@ -13,12 +15,13 @@ from gpuaas_app_slurm.workload import config, nodes, repairs, slurm, state
 async def controller(op: Operation, settings: Settings) -> None:
     inputs = config.parse_inputs(op.instance.inputs)
 
-    async def repair(machine: Machine) -> None:
-        await repairs.controller(machine, inputs.cluster_name, settings, op.say)
+    async def repair(member: Member, machine: Machine) -> None:
+        roles_here = roles.roles_on(op.members, member.allocation_id)
+        await repairs.controller(machine, roles_here, inputs.cluster_name, settings, op.say)
         await reports.sync_people(op, machine, inputs, settings)
 
     for member in op.to_do:
-        await op.step("repair the machine", _on_machine, op, member, settings, repair, member=member)
+        await _on_machine(op, member, settings, partial(repair, member))
         await reports.ready_controller(op, member, inputs)
 
 
@@ -29,18 +32,22 @@ async def node(op: Operation, settings: Settings) -> None:
     if not (check := await slurm.controller_answers(head)).ok:
         raise Temporary(check.reason)
 
-    async def repair(machine: Machine) -> None:
-        await repairs.node(machine, head, inputs.auth, settings, op.say)
+    async def repair(member: Member, machine: Machine) -> None:
+        roles_here = roles.roles_on(op.members, member.allocation_id)
+        await repairs.node(machine, head, roles_here, inputs.auth, settings, op.say)
 
-    async def one(member: Member) -> None:
-        await op.step("repair the machine", _on_machine, op, member, settings, repair, member=member)
+    async def repair_member(member: Member) -> None:
+        await _on_machine(op, member, settings, partial(repair, member))
         await _report(op, member, head)
 
-    await op.each(op.to_do, one)
+    await op.each(op.to_do, repair_member)
 
 
 async def _on_machine(op: Operation, member: Member, settings: Settings, work: reports.Work) -> None:
-    await reports.with_machine(op, member, "repair the machine", settings, work)
+    async def step() -> None:
+        await reports.with_machine(op, member, "repair the machine", settings, work)
+
+    await op.step("repair the machine", step, member=member)
 
 
 async def _report(op: Operation, member: Member, head: Machine) -> None:

@@ -2,6 +2,8 @@
 
 Running jobs are kept: slurmd and slurmctld can restart beside them. Every function can be repeated."""
 
+from collections.abc import Sequence
+
 from gpuaas_sdk import checks
 from gpuaas_sdk.checks import Check, Show
 from gpuaas_sdk.failures import Permanent
@@ -15,7 +17,14 @@ POLL_S = 0.5
 CONTROLLER_UNITS = ("mariadb", "slurmdbd", "slurmctld")
 
 
-async def node(machine: Machine, controller: Machine, auth: keys.Auth, settings: Settings, progress: Show) -> None:
+async def node(
+    machine: Machine,
+    controller: Machine,
+    roles_here: Sequence[str],
+    auth: keys.Auth,
+    settings: Settings,
+    progress: Show,
+) -> None:
     """Restore the files, the key and slurmd of a machine; wait until Slurm can start jobs there, or it is drained."""
     changed = await reporter.restore(machine)
     if changed:
@@ -27,10 +36,12 @@ async def node(machine: Machine, controller: Machine, auth: keys.Auth, settings:
     if changed or new_key or not registered or not await _is_active(machine, "slurmd"):
         await _restart(machine, "slurmd", progress)
     await _until_usable(machine, controller, settings, progress)
-    await reporter.run(machine)
+    await reporter.ensure(machine, roles_here)
 
 
-async def controller(machine: Machine, cluster_name: str, settings: Settings, progress: Show) -> None:
+async def controller(
+    machine: Machine, roles_here: Sequence[str], cluster_name: str, settings: Settings, progress: Show
+) -> None:
     """Restore the files and the daemons of the machine of slurmctld; wait until Slurm and its accounting answer."""
     changed = await reporter.restore(machine)
     if changed:
@@ -43,7 +54,7 @@ async def controller(machine: Machine, cluster_name: str, settings: Settings, pr
                 lambda: accounting.ready(machine, cluster_name), settings.accounting_start_s, machine, progress
             )
     await _until(lambda: slurm.controller_answers(machine), settings.controller_start_s, machine, progress)
-    await reporter.run(machine)
+    await reporter.ensure(machine, roles_here)
 
 
 async def _restart(machine: Machine, unit: str, progress: Show) -> None:

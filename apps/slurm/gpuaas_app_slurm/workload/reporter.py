@@ -69,6 +69,14 @@ async def remember(machine: Machine) -> None:
     await run(machine)
 
 
+async def ensure(machine: Machine, roles_here: Sequence[str]) -> None:
+    """Have the reporter run. A machine of a cluster that an earlier release deployed gets it now."""
+    if await machine.get(UNIT_PATH) is None:
+        await start(machine, roles_here)
+    else:
+        await run(machine)
+
+
 async def run(machine: Machine) -> None:
     """Restart the reporter. The files that it compares stay those that were remembered: a repair adopts no edit."""
     await machine.run("systemctl", "enable", "-q", UNIT)
