@@ -100,7 +100,7 @@ async def _interrupt_while_waiting(started: Started, password: str) -> int:
         cloud = Cloud(client)
         await cloud.sign_in(password)
         await cloud.make_project()
-        path = f"/api/v1/projects/{cloud.project_id}/events?wait_s=30&after=0"
+        path = f"/api/v1/projects/{cloud.project_id}/events?wait_s=30&after=0&correlation_id=of-no-event"
         waiting = asyncio.create_task(client.get(path, headers={"Authorization": f"Bearer {cloud.token}"}))
         async with asyncio.timeout(60):
             while "gpuaas_long_polls_waiting 1.0" not in (await client.get("/metrics")).text:  # noqa: ASYNC110

@@ -216,7 +216,7 @@ async def _sweep(world: World) -> None:
 
 
 async def test_keys_chosen_for_a_claim_that_waits_are_installed_after_its_user_is_made(world: World) -> None:
-    node, ada = await world.node("n1"), await world.person("ada", "project_member", world.project_id)
+    node, ada = await world.node("n1"), await world.person("ada", "project_admin", world.project_id)
     await world.call(
         ssh_keys.SSH_KEY_CREATE, {"public_key": ssh_public_key(Ed25519PrivateKey.generate())}, token=ada.token
     )
