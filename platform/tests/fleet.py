@@ -41,7 +41,8 @@ async def allocate(world: World, allocation: Allocation, nodes: Sequence[Node]) 
     async def use_case(tx: db.Tx) -> None:
         for node, copy in zip(nodes, copies, strict=True):
             await allocations_store.ALLOCATIONS.insert(tx, copy)
-            await nodes_store.NODES.save(tx, msgspec.structs.replace(node, allocation_id=copy.allocation_id))
+            held = msgspec.structs.replace(node, allocation_id=copy.allocation_id)
+            await nodes_store.NODES.change(tx, node, held)
 
     await world.site.database.write(use_case)
     return copies

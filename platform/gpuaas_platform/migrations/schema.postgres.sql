@@ -378,6 +378,14 @@ CREATE TABLE migrations (
     PRIMARY KEY (number)
 );
 
+-- How many members of a role were given up and not replaced. Written by: instances.
+CREATE TABLE missing_members (
+    instance_id   TEXT NOT NULL,
+    component_key TEXT NOT NULL,
+    missing       BIGINT NOT NULL,
+    PRIMARY KEY (instance_id, component_key)
+);
+
 -- Since when heartbeats could be recorded without a break. One row. Written by: nodes.
 CREATE TABLE node_hearing (
     place    INTEGER NOT NULL,

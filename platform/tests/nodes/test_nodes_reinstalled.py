@@ -162,7 +162,7 @@ async def test_an_enrolment_whose_answer_was_lost_prepares_nothing_twice(world: 
 
 
 async def test_peoples_keys_are_put_on_the_machine_again(world: World) -> None:
-    ada = await world.person("ada", "project_member", world.project_id)
+    ada = await world.person("ada", "project_admin", world.project_id)
     allocation = await world.allocation("n1")
     where = {"allocation_id": allocation.allocation_id}
     key = ssh_keys.AddSshKey(public_key=ssh_public_key(Ed25519PrivateKey.generate()))
