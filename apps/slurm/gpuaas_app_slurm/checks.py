@@ -63,7 +63,8 @@ def of_worker(
 ) -> list[Finding]:
     """Return the faults of a worker, the worst first. `closer` is the look at its machine, if there was one."""
     if closer is not None and closer.unreachable and (node is None or node.slurmd_port != "open" or node.is_stale):
-        return [_machine_silent(machine, closer)]
+        if_lost = f"gpuaas member remove {machine.instance} {machine.member or machine.name} --force"
+        return [_machine_silent(machine, closer.unreachable, if_lost)]
     findings = [
         *_key(machine, node, closer, head),
         *_slurmd(machine, node, closer),
@@ -80,16 +81,16 @@ def of_worker(
 
 
 def unreachable_controller(machine: Machine, error: str) -> Finding:
-    return _machine_silent(machine, Closer(unreachable=error))
+    """Return the fault of the machine of slurmctld. It cannot be removed alone: the cluster ends with it."""
+    return _machine_silent(machine, error, f"gpuaas decommission {machine.instance} --force")
 
 
-def _machine_silent(machine: Machine, closer: Closer) -> Finding:
+def _machine_silent(machine: Machine, error: str, if_lost: str) -> Finding:
     return Finding(
         "MachineSilent",
         "failed",
-        f"machine {machine.name} ({machine.address}) does not answer: {closer.unreachable}",
-        "start the machine or restore its network; it returns by itself. "
-        f"If it is lost: gpuaas member remove {machine.instance} {machine.member or machine.name} --force",
+        f"machine {machine.name} ({machine.address}) does not answer: {error}",
+        f"start the machine or restore its network; it returns by itself. If it is lost: {if_lost}",
     )
 
 
@@ -213,10 +214,15 @@ def _version(machine: Machine, node: ObservedNode | None, version: str) -> Itera
     package = node.report.package if node.report else ""
     if package and not package.split(":", 1)[-1].startswith(node.version):
         reason = f"package {package} is installed on {machine.name}, but slurmd still runs {node.version}"
-        yield Finding("VersionDrift", "degraded", reason, machine.repair)
+        yield Finding("VersionDrift", "degraded", reason, machine.as_root("systemctl restart slurmd"))
     elif version and node.version != version:
         reason = f"slurmd on {machine.name} runs {node.version}, slurmctld runs {version}"
-        yield Finding("VersionDrift", "degraded", reason, f"install the same version, then {machine.repair}")
+        yield Finding(
+            "VersionDrift",
+            "degraded",
+            reason,
+            f"install the same version, then {machine.as_root('systemctl restart slurmd')}",
+        )
 
 
 def _newest(node: ObservedNode | None, closer: Closer | None) -> Report | None:

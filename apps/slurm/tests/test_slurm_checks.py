@@ -248,3 +248,9 @@ def test_a_fix_names_the_member_if_its_machine_has_several() -> None:
     worker = msgspec.structs.replace(WORKER, node_name="gpu-1")
     decision = plan.decide("slurm", [CONTROLLER, worker], cluster(scheduler=DOWN), {})
     assert "Fix: gpuaas member repair slurm gpu-1/controller" in decision.verdicts[0].reason
+
+
+def test_a_lost_controller_machine_is_left_by_a_decommission_because_it_cannot_be_removed() -> None:
+    [verdict] = plan.blind("slurm", [CONTROLLER], CONTROLLER, "timed out").verdicts
+    assert "gpuaas decommission slurm --force" in verdict.reason
+    assert "member remove" not in verdict.reason

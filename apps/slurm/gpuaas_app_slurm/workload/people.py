@@ -10,8 +10,9 @@ from gpuaas_sdk.checks import Check, Show
 from gpuaas_sdk.failures import Permanent
 from gpuaas_sdk.machine import Machine
 
+from gpuaas_app_slurm.workload import accounting
+
 POLL_S = 1.0
-ACCOUNT = "default"
 
 # MaxJobs=0 also keeps queued jobs of a person who left from starting. Running ones are named, not cancelled.
 SYNC = r"""
@@ -82,7 +83,7 @@ async def sync(
     jobs: list[str] = []
 
     async def is_synced() -> Check:
-        ran = await controller.script(SYNC, cluster_name, ACCOUNT, *words)
+        ran = await controller.script(SYNC, cluster_name, accounting.ACCOUNT, *words)
         lines = [line.split() for line in ran.stdout.splitlines()]
         jobs[:] = [f"{line[1]}: {', '.join(line[2:])}" for line in lines if line[0] == "jobs"]
         pending = [line[1] for line in lines if line[0] == "pending"]
