@@ -43,7 +43,11 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
         sys.stderr.write("usage: python -m gpuaas_agent.build OUT.pyz\n")
         return 64
-    sys.stdout.write(build(Path(arguments[0])) + "\n")
+    try:
+        sys.stdout.write(build(Path(arguments[0])) + "\n")
+    except OSError as error:
+        sys.stderr.write(f"{arguments[0]} cannot be written: {error.strerror}\n")
+        return 1
     return 0
 
 

@@ -152,6 +152,7 @@ def _post_enrolment(
             log.warning("enrolment.failed", error=str(error))
         except wire.Rejected as error:
             if not error.retryable:
-                raise errors.CannotStart(f"The enrolment was refused: {error}. Get a new enrolment token.") from error
+                fix = f"Put a new token into the agent's configuration: gpuaas node token {body['name']}"
+                raise errors.CannotStart(f"The enrolment was refused: {error} {fix}") from error
             log.warning("enrolment.failed", error=str(error))
         backoff.wait()

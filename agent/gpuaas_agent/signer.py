@@ -64,7 +64,7 @@ def _version(archive: Path) -> str:
     except (zipfile.BadZipFile, KeyError):
         match = None
     if match is None:
-        raise CannotSign(f"{archive} is not a build of the agent. Make one: python -m gpuaas_agent.build {archive}")
+        raise CannotSign(f"{archive} is not a build of the agent. Make one: python -m gpuaas_agent.build agent.pyz")
     return match[1].decode()
 
 
@@ -89,15 +89,28 @@ def _create_key(flags: argparse.Namespace) -> int:
 
 
 def _sign(flags: argparse.Namespace) -> int:
+    _version(flags.archive)  # a wrong file is reported before anyone types a passphrase
     is_encrypted = b"ENCRYPTED" in flags.key.read_bytes()
-    passphrase = getpass.getpass(f"Passphrase of {flags.key}: ").encode() if is_encrypted else b""
+    passphrase = _asked(f"Passphrase of {flags.key}: ").encode() if is_encrypted else b""
+    try:
+        ed25519.public_key_pem(flags.key, passphrase)
+    except commands.CommandFailed as error:
+        why = "the passphrase is wrong" if is_encrypted else "it is not a private key"
+        raise CannotSign(f"{flags.key} cannot be used: {why}. Nothing was signed.") from error
     sys.stdout.write(f"{sign(flags.archive, flags.key, passphrase)}\n")
     return 0
 
 
+def _asked(prompt: str) -> str:
+    try:
+        return getpass.getpass(prompt)
+    except EOFError as error:
+        raise CannotSign("No passphrase was given. Run this in a terminal, and type it.") from error
+
+
 def _new_passphrase() -> bytes:
-    passphrase = getpass.getpass("New passphrase: ")
-    if not passphrase or getpass.getpass("The same again: ") != passphrase:
+    passphrase = _asked("New passphrase: ")
+    if not passphrase or _asked("The same again: ") != passphrase:
         raise CannotSign("The passphrases are empty or differ. No key was made.")
     return passphrase.encode()
 

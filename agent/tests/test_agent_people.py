@@ -91,6 +91,13 @@ def test_no_account_gets_sudo_or_a_password(host: Host) -> None:
     assert made[made.index("--password") + 1] == "*"
 
 
+def test_a_new_account_takes_two_programs(host: Host) -> None:
+    apply(person())
+    host.ran.clear()
+    apply(person(), person("bea", 20002))
+    assert [argv[0] for argv in host.ran if argv[-1] == "bea"] == ["groupadd", "useradd"]
+
+
 def test_a_repeat_changes_nothing(host: Host) -> None:
     apply(person())
     host.ran.clear()

@@ -98,7 +98,7 @@ def test_a_refused_enrolment_ends_the_agent_with_an_error_that_names_the_fix(
     platform.enrolment_token = "another"
     with agent.running() as process:
         assert process.wait(testing_platform.CALL_TIMEOUT_S) == 78
-    assert "Get a new enrolment token" in str(agent.events()[-1]["error"])
+    assert "gpuaas node token gpu-1" in str(agent.events()[-1]["error"])
 
 
 def test_sigterm_ends_the_agent_at_once_and_cleanly(platform: testing_platform.Platform, agent: AgentProcess) -> None:

@@ -46,9 +46,24 @@ class Node:
             "test.wait": rules.Handler({}, self._wait),
         }
         self.worker = tasks.Worker(client, journal.Journal(state / "tasks"), state / "task.pem", handlers, self.stop)
-        reporter = report.Reporter(self.worker)
-        for loop in (reporter.run, reporter.urgent.run, reporter.ordinary.run):
-            threading.Thread(target=loop, daemon=True).start()
+        self._reporter = report.Reporter(self.worker)
+        lanes = self._reporter.urgent, self._reporter.ordinary
+        self._lanes = [threading.Thread(target=lane.run, daemon=True) for lane in lanes]
+        self._reports = threading.Thread(target=self._reporter.run, daemon=True)
+        for thread in (*self._lanes, self._reports):
+            thread.start()
+
+    def end(self) -> None:
+        """Stop the agent, and return when its threads have ended: none may write into a folder that is removed."""
+        self.stop.set()
+        self.go_on.set()
+        _join(self._reports)
+        # A lane that waits for its next task ends when it gets one: an agent that stops runs no task.
+        never_run = rules.Task("task_last", self.node_id, "test.count", {}, 0, "corr-last")
+        for lane in (self._reporter.urgent, self._reporter.ordinary):
+            lane.start(never_run)
+        for thread in self._lanes:
+            _join(thread)
 
     def deliver(
         self, task_id: str, kind: str, params: dict[str, Any] | None = None, *, is_urgent: bool = False
@@ -67,6 +82,11 @@ class Node:
     def _count(self, _params: dict[str, Any]) -> dict[str, Any]:
         self.counted += 1
         return {}
+
+
+def _join(thread: threading.Thread) -> None:
+    thread.join(testing_platform.CALL_TIMEOUT_S)
+    assert not thread.is_alive()
 
 
 @pytest.fixture
@@ -109,10 +129,8 @@ def node(
     made.deliver("task_long", "artifact.fetch", FETCH)
     platform.until(lambda: bool(platform.seen("GET", "/artifact-content/")))
     yield made
-    made.stop.set()
-    made.go_on.set()
     let_through.set()
-    assert made.worker.running.wait_until_none(testing_platform.CALL_TIMEOUT_S)
+    made.end()
 
 
 def test_urgent_tasks_run_once_each_while_a_download_hangs(

@@ -60,7 +60,9 @@ def test_a_key_with_a_passphrase_signs_only_with_it(tmp_path: Path, archive: Pat
     made = run("create-key", str(key), "--passphrase", given="correct horse\ncorrect horse\n")
     assert made.returncode == 0, made.stderr
     assert key.read_text().startswith("-----BEGIN ENCRYPTED PRIVATE KEY-----")
-    assert run("sign", str(archive), "--key", str(key), given="wrong\n").returncode == 1
+    refused = run("sign", str(archive), "--key", str(key), given="wrong\n")
+    assert (refused.returncode, "the passphrase is wrong" in refused.stderr) == (1, True), refused.stderr
+    assert "openssl" not in refused.stderr
     assert not Path(f"{archive}.sig").exists()
     assert run("sign", str(archive), "--key", str(key), given="correct horse\n").returncode == 0
     document = json.loads(Path(f"{archive}.sig").read_text())
@@ -80,6 +82,34 @@ def test_only_a_build_of_the_agent_is_signed(tmp_path: Path) -> None:
     refused = run("sign", str(other), "--key", str(key))
     assert refused.returncode == 1
     assert "is not a build of the agent" in refused.stderr
+    # The file may be anything, also the key, so the next command must not write to it.
+    assert f"build {other}" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["create-key", "new.key", "--passphrase"], ["sign", "agent.pyz", "--key", "old.key"]]
+)
+def test_without_a_passphrase_nothing_is_made_and_no_traceback_is_shown(
+    tmp_path: Path, archive: Path, words: list[str]
+) -> None:
+    signer.create_key(tmp_path / "old.key", b"correct horse")
+    before = sorted(path.name for path in tmp_path.iterdir())
+    ended = run(*(str(tmp_path / word) if "." in word else word for word in words))
+    assert (ended.returncode, "No passphrase was given" in ended.stderr) == (1, True), ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_a_public_key_does_not_sign(tmp_path: Path, archive: Path) -> None:
+    signer.create_key(tmp_path / "release.key")
+    refused = run("sign", str(archive), "--key", str(tmp_path / "release.key.pub"))
+    assert (refused.returncode, "it is not a private key" in refused.stderr) == (1, True), refused.stderr
+
+
+def test_a_build_into_a_missing_folder_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "absent" / "agent.pyz"
+    assert build.main([str(target)]) == 1
+    assert capsys.readouterr().err == f"{target} cannot be written: No such file or directory\n"
 
 
 def test_the_tool_is_not_in_the_built_agent(archive: Path) -> None:

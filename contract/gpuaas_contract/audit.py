@@ -6,7 +6,7 @@ import msgspec
 
 from gpuaas_contract.errors import NotFound
 from gpuaas_contract.paths import ADMIN, ORG, PROJECT
-from gpuaas_contract.wire import PageQuery, Timestamp, Wire
+from gpuaas_contract.wire import OrderedQuery, Timestamp, Wire
 
 AuditResult = Literal["success", "failure"]
 
@@ -52,7 +52,7 @@ class AuditRow(AuditEntry):
     """SHA-256 over chain, position, the previous hash and the entry."""
 
 
-class AuditQuery(PageQuery):
+class AuditQuery(OrderedQuery):
     after: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] = 0
     """Only rows after this cursor; 0: all."""
     correlation_id: str = ""
@@ -71,7 +71,10 @@ class AuditQuery(PageQuery):
     """Only rows up to this time."""
 
 
-_ORDER = "Oldest first. A page looks at a limited number of rows, so it can be empty and still not be the last."
+_ORDER = (
+    "Oldest first, unless `order` is `newest`. A page looks at a limited number of rows, so it can be empty and still "
+    "not be the last."
+)
 
 AUDIT_LIST = PROJECT.row(
     "/audit",

@@ -56,12 +56,25 @@ Channels = Annotated[
 ]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 MemberVerb = Literal["add", "drain", "resume", "remove", "replace", "repair"]
-StewardVerb = Literal["repair", "drain", "resume", "remove"]
+StewardVerb = Literal["repair", "drain", "resume", "remove", "replace"]
 """Operations that a controller can request for members between operations."""
-InstanceVerb = Literal["stop", "start", "restart", "upgrade", "rollback"]
+InstanceVerb = Literal["stop", "start", "restart", "upgrade", "rollback", "reconfigure"]
 SecretPurpose = Literal["artifact_pull", "cluster_bootstrap", "role_join", "operator_access"]
 Picker = Literal["allocation", "service_account", "access_credential"]
 """What a form can offer for a field marked with `x-gpuaas-picker`."""
+CHANGEABLE = "x-gpuaas-changeable"
+"""Keyword of a deploy-form field: `true` if people may change the input of a running instance."""
+ActionName = Annotated[
+    str,
+    msgspec.Meta(
+        max_length=63,
+        pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*(?!\n)$",
+        description="1 to 63 letters, digits, hyphens or underscores, with single dots between: users.sync.",
+    ),
+]
+ColumnKind = Literal["text", "integer", "number", "boolean", "timestamp"]
+ColumnTitle = Annotated[str, msgspec.Meta(min_length=1, max_length=60)]
+ColumnUnit = Annotated[str, msgspec.Meta(max_length=20)]
 PermissionRole = Literal["viewer", "project_member", "project_admin", "tenant_admin", "service_account"]
 
 BREAKER_WINDOW_S_MAX = 604_800
@@ -86,6 +99,9 @@ class RoleSpec(Request):
     """Smallest number of members of this role in an instance."""
     operations: list[MemberVerb] = []
     """Operations that people can request for members of this role."""
+    exclusive: list[MemberVerb] = []
+    """Those of `operations` during which no other operation of the instance runs, such as a move of what all members
+    depend on."""
     unavailable_max: Count | None = None
     """Disruption budget: how many members of the role may be out of service at once; none: no limit."""
     breaker: Breaker = Breaker()
@@ -101,10 +117,29 @@ class PermissionSpec(Request):
     """Roles above a listed role hold the key too; `service_account` only when listed."""
 
 
+class ResultColumn(Request):
+    """A column of the table that an action returns."""
+
+    name: Name
+    """Key of the value in each row."""
+    title: ColumnTitle
+    """Heading for people."""
+    kind: ColumnKind = "text"
+    """Type of the values; a row has null where there is no value. A `timestamp` is text as in RFC 3339."""
+    unit: ColumnUnit = ""
+    """Unit of numbers, such as `s`, `GiB` or `GPU hours`; empty: a count, or no number."""
+
+
+class ResultSpec(Request):
+    """The table that an action returns. The platform refuses a result that does not fit."""
+
+    columns: Annotated[list[ResultColumn], msgspec.Meta(min_length=1, max_length=40)]
+
+
 class ActionSpec(Request):
     """An action on a running instance; the app's controller runs it."""
 
-    name: Name
+    name: ActionName
     title: str
     permission: PermissionKey
     """Permission that a caller needs for the action: a key from `permissions`, or one of the platform's."""
@@ -113,8 +148,21 @@ class ActionSpec(Request):
     summary: str = ""
     """What the action does, in one sentence."""
     exclusive: bool = False
-    """True: no other operation runs on the instance while the action runs."""
+    """True: no other operation runs on the instance while the action runs, except previews and readings."""
+    reading: bool = False
+    """True: the action only reads and needs no inputs. Clients can show its table and read it again by themselves."""
     deadline_s: int = 300
+    result: ResultSpec | None = None
+    """Columns of the result, which then is `{"rows": [{COLUMN: VALUE}], "note": TEXT}`; none: the app returns any
+    object."""
+
+
+class DetailSpec(Request):
+    """How people see one field of a member's `adapter_detail`."""
+
+    title: ColumnTitle
+    unit: ColumnUnit = ""
+    """Unit of the value, such as `MiB`; empty: a count, or no number."""
 
 
 class ControllerSpec(Request):
@@ -128,12 +176,15 @@ class ControllerSpec(Request):
 class StewardSpec(Request):
     """What the app's controller may request for its instances by itself, between operations."""
 
-    requests: Annotated[list[StewardVerb], msgspec.Meta(max_length=4)] = msgspec.field(
+    requests: Annotated[list[StewardVerb], msgspec.Meta(max_length=5)] = msgspec.field(
         default_factory=lambda: ["repair"]
     )
     """Kinds of operations that the controller may request. The role of the member must list the kind too."""
     requests_per_hour: Annotated[int, msgspec.Meta(ge=0, le=60)] = 3
     """How many operations of one kind the controller may request for one member in an hour."""
+    replace_input: Annotated[str, msgspec.Meta(max_length=63)] = ""
+    """Field of the deploy form by which people allow `replace`: the controller may request it only while the instance
+    has a value there other than null, false or 0."""
 
 
 class ArtifactRef(Request):
@@ -160,7 +211,8 @@ class Manifest(Request):
     topologies: dict[Label, dict[str, str]]
     """Topology -> component_key -> the deploy-form field whose allocation ids become members of that role."""
     deploy_form: dict[str, Any]
-    """JSON Schema of the inputs; `x-gpuaas-picker` hints define what a form offers."""
+    """JSON Schema of the inputs; `x-gpuaas-picker` hints define what a form offers, and `x-gpuaas-changeable`
+    marks the fields that a `reconfigure` may change."""
     summary: str = ""
     instance_operations: list[InstanceVerb] = []
     """Operations on a whole instance, beside deploy and decommission."""
@@ -181,6 +233,8 @@ class Manifest(Request):
     """Operation kind -> deadline in seconds; the platform has a default for each kind."""
     health: list[str] = []
     """Types of the health conditions that the app's controller reports."""
+    details: Annotated[dict[Name, DetailSpec], msgspec.Meta(max_length=60)] = {}
+    """Fields of `adapter_detail` with title and unit, in the order in which people see them; others follow by name."""
     versions_reported: list[str] = []
     """Software whose versions the app reports."""
     system_users: Annotated[list[Login], msgspec.Meta(max_length=50)] = []

@@ -155,6 +155,11 @@ class OperationUnfinished(Conflict):
     default_fix = "Report each member of `details.members` as `details.wanted` or `failed`, then complete again."
 
 
+class StatementUnavailable(Conflict):
+    code, title = "statement_unavailable", "The operation has no statement"
+    default_fix = "Wait until the remove or decommission has ended: gpuaas op wait OPERATION."
+
+
 class AppUnknown(NotFound):
     """Retryable, because an app controller may start before its app is registered."""
 
@@ -227,7 +232,7 @@ class IdempotencyKeyReused(ApiError):
 
 class NotEntitled(ApiError):
     code, status, title, retryable = "not_entitled", 422, "This project may not deploy this app version", False
-    default_fix = "A tenant admin can let the project deploy the app: gpuaas app entitle APP --project PROJECT"
+    default_fix = "Request the app: gpuaas entitlement request APP. A tenant admin grants it: gpuaas app entitle APP"
 
 
 class PolicyDenied(ApiError):
@@ -252,6 +257,11 @@ class NoCapacity(ApiError):
     default_fix = (
         "See `details.reasons` for why nodes do not fit. Ask for fewer nodes or another SKU or region, or release one."
     )
+
+
+class NoSpare(ApiError):
+    code, status, title, retryable = "no_spare", 409, "The project has no spare machine", True
+    default_fix = "Allocate a machine of the same SKU and region: gpuaas allocation request --sku SKU --region REGION"
 
 
 class EvidenceRequired(ApiError):
@@ -484,6 +494,13 @@ class PreconditionRequired(ApiError):
 class RateLimited(ApiError):
     code, status, title, retryable = "rate_limited", 429, "You send too many requests", True
     default_fix = "Wait for the number of seconds in Retry-After. A long poll counts as one request."
+
+
+class TooManyStreams(ApiError):
+    """`details` has `streams_max`."""
+
+    code, status, title, retryable = "too_many_streams", 429, "You have too many open streams", True
+    default_fix = "Close streams that you do not read. One stream of a project has the events of all its instances."
 
 
 class AccountPending(Conflict):

@@ -11,6 +11,7 @@ from gpuaas_contract.lifecycles import (
     AppVersionState,
     ArtifactLifecycle,
     ArtifactTrust,
+    EntitlementRequestState,
     InstanceStatus,
     MemberStatus,
     NodeAdminState,
@@ -131,6 +132,8 @@ class OperationAccepted(Wire):
     kind: OperationKind
     members: list[str]
     """Ids of the members that the operation changes."""
+    reason: str = ""
+    """Why it was requested; what the app's controller observed, if it requested it by itself."""
 
 
 class OperationClaimed(Wire):
@@ -279,6 +282,19 @@ class EntitlementChanged(Wire):
     """Channels whose versions may be deployed; empty: all."""
     instances_max: int | None = None
     members_max: int | None = None
+
+
+class EntitlementRequested(Wire):
+    """The request of a project for an app was opened, granted or refused."""
+
+    app_slug: str
+    state: EntitlementRequestState
+    requested_by: str
+    reason: str
+    """Why the project needs the app."""
+    decided_by: str = ""
+    decision_reason: str = ""
+    """Why it was refused."""
 
 
 class VersionChanged(Wire):
@@ -450,6 +466,7 @@ _CATALOGUE = (
     EventType("apps.instance.starting", "a start or restart was accepted", InstanceChanged),
     EventType("apps.instance.upgrading", "an upgrade was accepted", InstanceChanged),
     EventType("apps.instance.rolling_back", "a rollback was accepted", InstanceChanged),
+    EventType("apps.instance.reconfiguring", "a reconfigure was accepted", InstanceChanged),
     EventType("apps.instance.failed", "an operation on the whole instance failed", InstanceChanged),
     EventType("apps.instance.deleting", "a decommission was accepted", InstanceChanged),
     EventType("apps.instance.deleted", "the app was removed from its machines", InstanceChanged),
@@ -523,6 +540,11 @@ _CATALOGUE = (
     EventType("access.secret.revoked", "a runtime secret was revoked and its value destroyed", SecretChanged),
     EventType("access.secret.expired", "a runtime secret expired and its value was destroyed", SecretChanged),
     EventType("catalog.entitlement.changed", "a project's entitlement to an app changed", EntitlementChanged),
+    EventType(
+        "catalog.entitlement_request.changed",
+        "a project requested an app, or an admin granted or refused the request",
+        EntitlementRequested,
+    ),
     EventType(
         "catalog.version.changed",
         "an app version was registered, published, deprecated or withdrawn",

@@ -89,6 +89,8 @@ class Instance(Wire):
     """The app version before the last upgrade; empty when there was none."""
     previous_inputs: dict[str, Any] = {}
     """The inputs before the last upgrade; a rollback restores them."""
+    inputs_before: dict[str, Any] = {}
+    """The inputs before the last reconfigure; empty if there was none since the deploy or the last upgrade."""
     baseline: Baseline = "up"
     """State of the instance after the last operation on the whole of it; `status` is derived from this."""
     conditions: list[Condition] = []
@@ -215,6 +217,19 @@ class UpgradeInstance(Request):
     """Version of the app; empty: the newest published version."""
     inputs: Inputs | None = None
     """New inputs; none: the present inputs stay."""
+    reason: OptionalReason = ""
+    """Why the caller wants this change, as text for people; stored with the operation."""
+    force: bool = False
+    """Ignore holds, the disruption budget and missing evidence. Needs `apps.operation.force` and a reason."""
+
+
+class ReconfigureInstance(Request):
+    """Changes inputs of a running instance."""
+
+    inputs: Inputs = {}
+    """Name of an input -> its new value, or null for the default. Inputs that are not named stay as they are."""
+    previous: bool = False
+    """Return to the inputs before the last reconfigure, instead of `inputs`."""
     reason: OptionalReason = ""
     """Why the caller wants this change, as text for people; stored with the operation."""
     force: bool = False
@@ -354,6 +369,19 @@ ROLLBACK = INSTANCE.row(
     "Roll an instance back to the version before the last upgrade",
     "Only if the app's manifest allows it. The rollback restores the inputs from before the upgrade.",
 ).post(ChangeInstance, Operation, status=202, errors=_REFUSALS)
+RECONFIGURE = INSTANCE.row(
+    "/reconfigure",
+    "apps.instance.reconfigure",
+    "Change inputs of a running instance",
+    "Only inputs that the app's manifest marks as changeable. With `dry_run=true` the app's controller is asked "
+    "what would change, what restarts and which work would be affected.",
+).post(
+    ReconfigureInstance,
+    Operation,
+    status=202,
+    errors=_REFUSALS,
+    example={"inputs": {"default_time": "2-00:00:00"}, "reason": "long trainings"},
+)
 MEMBER_OPERATION_CREATE = INSTANCE.row(
     "/member-operations",
     "apps.member.operate",

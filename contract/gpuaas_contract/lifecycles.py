@@ -12,6 +12,7 @@ InstanceStatus = Literal[
     "starting",
     "upgrading",
     "rolling_back",
+    "reconfiguring",
     "failed",
     "deleting",
     "deleted",
@@ -39,6 +40,7 @@ AgentReleaseStatus = Literal["registered", "approved"]
 NodeTenancy = Literal["clean", "used", "sanitising", "quarantined"]
 """Which projects may get a node. It never depends on what the machine itself reports."""
 AppVersionState = Literal["registered", "published", "deprecated", "withdrawn"]
+EntitlementRequestState = Literal["open", "granted", "refused"]
 StepState = Literal["running", "succeeded", "failed"]
 ArtifactLifecycle = Literal["published", "promoted", "deprecated", "retired"]
 ArtifactTrust = Literal["unverified", "verified", "failed_verification", "revoked"]
@@ -51,7 +53,7 @@ def _table(**moves: str) -> Table:
     return {state: frozenset(targets.split()) for state, targets in moves.items()}
 
 
-_RUNNING_MOVES = "stopping starting upgrading rolling_back deleting"
+_RUNNING_MOVES = "stopping starting upgrading rolling_back reconfiguring deleting"
 INSTANCE: Final = _table(
     requested="deploying running degraded failed deleting",
     deploying="requested running degraded failed",
@@ -62,6 +64,7 @@ INSTANCE: Final = _table(
     starting="running degraded stopped failed",
     upgrading="running degraded",
     rolling_back="running degraded",
+    reconfiguring="running degraded",
     failed="deploying running degraded stopping stopped starting deleting deleted",
     deleting="deleted failed requested running degraded stopped",
     deleted="",
@@ -115,6 +118,7 @@ APP_VERSION: Final = _table(
     deprecated="published withdrawn",
     withdrawn="",
 )
+ENTITLEMENT_REQUEST: Final = _table(open="granted refused", granted="open", refused="open")
 ARTIFACT: Final = _table(
     published="promoted retired",
     promoted="deprecated retired",
@@ -129,6 +133,8 @@ ARTIFACT_TRUST: Final = _table(
 )
 PLACEMENT: Final = _table(queued="placed failed", placed="", failed="")
 
+LIVE_ALLOCATION: Final = frozenset({"requested", "provisioning", "active"})
+"""States in which an allocation has its machine, or gets it, and people and keys can be chosen for it."""
 SERVING_MEMBER: Final = frozenset({"ready", "degraded"})
 """States in which a member may run work."""
 GONE_MEMBER: Final = frozenset({"removed", "tombstoned"})

@@ -8,12 +8,24 @@ from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import MemberStatus, OperationStatus, StepState
 from gpuaas_contract.paths import OPERATION, PROJECT
-from gpuaas_contract.wire import Id, LongText, PageQuery, Query, Request, ShortText, Timestamp, WaitSeconds, Wire
+from gpuaas_contract.wire import (
+    Id,
+    LongText,
+    OrderedQuery,
+    PageQuery,
+    Query,
+    Request,
+    ShortText,
+    Timestamp,
+    WaitSeconds,
+    Wire,
+)
 
 OperationKind = Literal[
     "deploy",
     "upgrade",
     "rollback",
+    "reconfigure",
     "stop",
     "start",
     "restart",
@@ -33,17 +45,24 @@ or the subject is gone · the deadline passed · the controller changed nothing.
 Outcome = Literal["pending", "succeeded", "failed", "skipped", "cancelled", "refused"]
 ExitName = Literal["retry", "cancel", "compensate", "force_complete", "tombstone"]
 
-INSTANCE_KINDS = frozenset({"deploy", "upgrade", "rollback", "stop", "start", "restart", "decommission"})
+INSTANCE_KINDS = frozenset({"deploy", "upgrade", "rollback", "reconfigure", "stop", "start", "restart", "decommission"})
 """Kinds of operations on the whole instance. While one runs, no other operation on the instance can start."""
 ASKING_KINDS = frozenset({"action", "preview"})
-"""Kinds of operations that change no member. They run beside other operations, unless an app declares an action
-exclusive."""
+"""Kinds of operations that change no member. They run beside other operations, unless an app declares one
+of both exclusive. Previews and actions that only read run beside all."""
 DISRUPTIVE_KINDS = frozenset({"drain", "remove", "replace", "repair"})
 """Kinds of operations that take members out of service, or may do so: a role's disruption budget counts them."""
 JOINING = frozenset({"add", "replace"})
 """Kinds that make members join: their failures count for a role's breaker, and an open breaker refuses them."""
-PREVIEWED_KINDS = frozenset({"drain", "remove", "replace", "stop", "restart", "upgrade", "decommission"})
+PREVIEWED_KINDS = frozenset(
+    {"drain", "remove", "replace", "stop", "restart", "upgrade", "rollback", "reconfigure", "decommission"}
+)
 """With `dry_run=true` the app's controller is asked which work would be affected."""
+KEEPS_DRAINED = frozenset({"repair", "upgrade", "rollback", "reconfigure", "restart"})
+"""Kinds that leave a member drained that was drained before: who drained it decides when it works again."""
+KEEPS_STATUS = frozenset({"reconfigure"})
+"""Kinds that change the instance and may leave each member as it was, also one that is unwell: a change of inputs must
+not depend on one broken machine."""
 
 
 class _Kind(NamedTuple):
@@ -56,6 +75,7 @@ _KINDS: dict[OperationKind, _Kind] = {
     "deploy": _Kind(1800, goal="ready", undone="removed tombstoned"),
     "upgrade": _Kind(7200, goal="ready", undone="ready"),
     "rollback": _Kind(7200, goal="ready", undone="ready"),
+    "reconfigure": _Kind(1800, goal="ready", undone="ready"),
     "stop": _Kind(1800, goal="drained", undone="ready"),
     "start": _Kind(1800, goal="ready", undone="drained"),
     "restart": _Kind(1800, goal="ready", undone="ready"),
@@ -72,8 +92,8 @@ _KINDS: dict[OperationKind, _Kind] = {
 DEADLINES_S: dict[str, int] = {name: kind.deadline_s for name, kind in _KINDS.items()}
 """Kind of operation -> its deadline in seconds, if the app's manifest sets none."""
 GOALS: dict[str, frozenset[str]] = {name: frozenset(kind.goal.split()) for name, kind in _KINDS.items() if kind.goal}
-"""Status that each target must have for the operation to succeed. A `repair` may also leave a member drained that was
-drained before: see `protocol.report.goal`."""
+"""Status that each target must have for the operation to succeed. Some kinds also leave a member drained: see
+`protocol.report.goal`."""
 UNDONE: dict[str, frozenset[str]] = {
     name: frozenset(kind.undone.split()) for name, kind in _KINDS.items() if kind.undone
 }
@@ -174,6 +194,19 @@ class Work(Wire):
     """When the work is expected to end; none if unknown."""
 
 
+class PlannedChange(Wire):
+    """One change that an operation would make, as the app describes it."""
+
+    subject: ShortText
+    """What would change, such as a setting or a file."""
+    before: LongText = ""
+    """The present value as text for people; empty: none."""
+    after: LongText = ""
+    """The value afterwards as text for people; empty: none."""
+    effect: LongText = ""
+    """What the change does to running software and work, such as a restart; empty: nothing that people notice."""
+
+
 class Preview(Wire):
     """The work that an operation would affect, as the controller reports."""
 
@@ -187,10 +220,21 @@ class Preview(Wire):
     """GPU hours of the work that would be lost, as the app counts them."""
     done_by: Timestamp | None = None
     """When the operation could be done without interrupting work."""
+    changes: Annotated[list[PlannedChange], msgspec.Meta(max_length=1000)] = []
+    """What the operation would change, with the effect of each change."""
     irreversible: Annotated[list[LongText], msgspec.Meta(max_length=100)] = []
     """Effects of the operation that cannot be undone, as text for people."""
     notes: Annotated[list[LongText], msgspec.Meta(max_length=100)] = []
     """More remarks from the app, as text for people."""
+
+
+class Leftover(Wire):
+    """Something that an operation did not remove, and why."""
+
+    what: ShortText
+    """What is still there, such as files or packages."""
+    why: LongText
+    """Why it was not removed, and what people can do about it."""
 
 
 class Target(Wire):
@@ -210,6 +254,10 @@ class Target(Wire):
     """Only for `replace`: the allocation that the member moves to."""
     previous_allocation_id: str = ""
     """Only for `replace`: the allocation that the member was on before it moved."""
+    removed: list[str] = []
+    """What the controller removed from the member's machine, as it reports; for the operation's statement."""
+    left: list[Leftover] = []
+    """What the controller did not remove from the member's machine, as it reports; for the operation's statement."""
 
 
 class Lease(Wire):
@@ -260,6 +308,8 @@ class ExitTaken(Wire):
     taken_at: Timestamp
     too_late: bool = False
     """`cancel`: the work was done before the controller reacted."""
+    repeats_steps: bool = False
+    """`retry`, `compensate`: members had another operation since the failure, so no earlier step counts as done."""
 
 
 class Progress(Wire):
@@ -286,7 +336,7 @@ class OperationHead(Wire):
     """A failed operation can be retried or closed through its exits; `succeeded` and `cancelled` are final."""
     reason: str
     force: bool
-    """Requested with `force`: ignores holds, the disruption budget and missing evidence."""
+    """Requested with `force`: ignores missing evidence and, unless `by_steward`, holds and the disruption budget."""
     requested_by: str
     correlation_id: str
     attempts: int
@@ -318,11 +368,16 @@ class OperationHead(Wire):
     action: str = ""
     """Only for kind `action`: the action's name in the app's manifest."""
     exclusive: bool = False
-    """Only for kind `action`: no other operation runs on the instance at the same time."""
+    """No other operation runs on the instance at the same time, except previews and readings: the manifest declares so
+    for an action or a role."""
+    reading: bool = False
+    """Only for kind `action`: the manifest declares that it only reads. It runs beside exclusive operations, too."""
     inputs: dict[str, Any] = {}
-    """`action`: its inputs; `upgrade`, `rollback`: the instance's inputs after it."""
+    """`action`: its inputs; `upgrade`, `rollback`, `reconfigure`: the instance's inputs after it."""
+    inputs_before: dict[str, Any] = {}
+    """Only for `reconfigure`: the instance's inputs before it."""
     result: dict[str, Any] | None = None
-    """`action`: its result."""
+    """`action`: its result. If the manifest declares columns, it is a table: see `result` of the action there."""
     preview_of: OperationKind | None = None
     """Only for kind `preview`: the kind of operation whose effects are asked for."""
     preview: Preview | None = None
@@ -335,6 +390,8 @@ class OperationHead(Wire):
     can_undo: bool = True
     """Whether the controller that claimed the operation last can undo it; without, there is no `cancel` after the first
     claim and no `compensate`."""
+    by_steward: bool = False
+    """The app's controller requested it by itself, so holds and the disruption budget apply also with `force`."""
     exits_taken: list[ExitTaken] = []
     """What people did to end the operation (retry, cancel, give up), in order."""
 
@@ -368,9 +425,13 @@ class OperationQuery(Query):
     """Revision of the operation that the caller has already read."""
 
 
-class OperationListQuery(PageQuery):
+class OperationListQuery(OrderedQuery):
     instance_id: str = ""
     """Only operations of this instance; empty: all."""
+    live: bool = False
+    """True: only operations that have not ended."""
+    changes: bool = False
+    """True: only operations that change something: no previews and no actions."""
 
 
 Reason = Annotated[
@@ -418,7 +479,10 @@ OPERATION_LOG = OPERATION.row(
     "week.",
 ).list(LogLine, "apps.operation.read")
 OPERATION_RETRY = OPERATION.row(
-    "/retry", "apps.operation.retry", "Retry a failed operation", "Steps that succeeded are not repeated."
+    "/retry",
+    "apps.operation.retry",
+    "Retry a failed operation",
+    "Steps that succeeded are not repeated, unless a member was repaired since.",
 ).post(
     TakeExit,
     Operation,

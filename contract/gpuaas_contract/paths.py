@@ -40,6 +40,10 @@ class EntitlementPath(ProjectPath):
     app_slug: str
 
 
+class EntitlementRequestPath(ProjectPath):
+    app_slug: str
+
+
 class ProjectAppPath(ProjectPath):
     app_slug: str
     version: str
@@ -174,6 +178,7 @@ SERVICE_ACCOUNT = PROJECT.at("/service-accounts/{service_account_id}", ServiceAc
 SERVICE_ACCOUNT_KEY = SERVICE_ACCOUNT.at("/keys/{key_id}", ServiceAccountKeyPath)
 CORRELATION = PROJECT.at("/correlations/{correlation_id}", CorrelationPath)
 ENTITLEMENT = PROJECT.at("/entitlements/{app_slug}", EntitlementPath)
+ENTITLEMENT_REQUEST = PROJECT.at("/entitlement-requests/{app_slug}", EntitlementRequestPath)
 PROJECT_APP = PROJECT.at("/apps/{app_slug}/versions/{version}", ProjectAppPath)
 ARTIFACT = PROJECT.at("/artifacts/{artifact_id}", ProjectArtifactPath)
 PLACEMENT = ARTIFACT.at("/placements/{placement_id}", PlacementPath)

@@ -41,6 +41,7 @@ KEYS: dict[str, str] = {
     "catalog.version.register": "register an app version",
     "catalog.version.publish": "publish an app version",
     "catalog.version.retire": "deprecate or withdraw an app version",
+    "catalog.entitlement.request": "request that a project may deploy an app",
     "catalog.entitlement.change": "set which apps a project may deploy",
     "artifacts.artifact.read": "see artifacts, the platform's shared ones included",
     "artifacts.artifact.publish": "publish, upload and sign artifacts",
@@ -89,6 +90,7 @@ KEYS: dict[str, str] = {
     "apps.instance.restart": "restart an app instance",
     "apps.instance.upgrade": "upgrade an app instance",
     "apps.instance.rollback": "roll an app instance back to the previous version",
+    "apps.instance.reconfigure": "change inputs of a running app instance",
     "apps.instance.decommission": "decommission an app instance",
     "apps.instance.set_operator": "set which service account works on an app instance",
     "apps.member.operate": "add, drain, resume, remove, replace and repair members",
@@ -129,6 +131,7 @@ _MEMBER = _READ | {
     "capacity.allocation.release",
     "access.machine.connect",
     "access.secret.revoke",
+    "catalog.entitlement.request",
     "artifacts.artifact.publish",
     "artifacts.artifact.verify",
     "artifacts.artifact.deliver",
@@ -138,6 +141,7 @@ _MEMBER = _READ | {
     "apps.instance.restart",
     "apps.instance.upgrade",
     "apps.instance.rollback",
+    "apps.instance.reconfigure",
     "apps.instance.decommission",
     "apps.member.operate",
     "apps.hold.place",
@@ -212,7 +216,7 @@ CONTROLLER_KEYS: frozenset[str] = frozenset(
     }
 )
 """Permissions of an app's controller, if the app's manifest does not list its own."""
-PROGRAM_KEYS: frozenset[str] = _MEMBER - {"record.audit.read"}
+PROGRAM_KEYS: frozenset[str] = _MEMBER - {"record.audit.read", "catalog.entitlement.request"}
 """Permissions of a service account that operates no app."""
 _INSIDE_PROJECTS = (
     "apps.",

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from gpuaas_contract.paths import ORG, PROJECT
-from gpuaas_contract.wire import Id, Request, Timestamp, Wire
+from gpuaas_contract.wire import Id, Query, Request, Timestamp, WaitSeconds, Wire
 
 LOGIN_LENGTH_MAX = 31
 UID_MIN, UID_MAX = 1000, 2_000_000_000
@@ -51,6 +51,20 @@ class PosixPerson(Wire):
     """The person's SSH keys, one line each, without comments; empty if the person has left."""
 
 
+class PeopleDigest(Wire):
+    """The state of the list of a project's people."""
+
+    digest: str
+    """Changes with the list; the same digest means the same people, keys and rights."""
+
+
+class PeopleDigestQuery(Query):
+    known: str = ""
+    """The digest of the list that the caller has; the answer waits for another one."""
+    wait_s: WaitSeconds = 0
+    """How many seconds to wait for a change."""
+
+
 class SetPosixIdentity(Request):
     """Sets login and number of a person who has none in the organisation yet, for sites with existing numbers."""
 
@@ -66,6 +80,12 @@ POSIX_PEOPLE = PROJECT.row(
     "List the people of a project with their login names and numbers",
     "Everyone who can log in to the project's machines, and everyone who could before (`left`), ordered by id.",
 ).list(PosixPerson, "identity.posix.read")
+POSIX_PEOPLE_DIGEST = PROJECT.row(
+    "/posix-people/digest",
+    "identity.posix.digest",
+    "Get the digest of the people of a project, optionally waiting for its next change",
+    "With `wait_s` and `known` it answers when the list is another one, or after `wait_s`. Then read the list.",
+).get(PeopleDigest, "identity.posix.read", query=PeopleDigestQuery)
 POSIX_IDENTITY_SET = ORG.row(
     "/posix-people",
     "identity.posix.set",

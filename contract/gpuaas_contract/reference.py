@@ -37,6 +37,11 @@ _LIFECYCLES: tuple[tuple[str, str, lifecycles.Table], ...] = (
         "Which projects may get a node: all, the project that used it last, or none.",
         lifecycles.NODE_TENANCY,
     ),
+    (
+        "Entitlement request",
+        "The request of a project for an app that it may not deploy. A further request opens it again.",
+        lifecycles.ENTITLEMENT_REQUEST,
+    ),
     ("App version", "An entry of the catalog. Its manifest never changes.", lifecycles.APP_VERSION),
     ("Artifact", "Whether the artifact may be used. Independent of its trust.", lifecycles.ARTIFACT),
     (

@@ -9,7 +9,16 @@ from gpuaas_contract import errors
 from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import BULK_MAX, AccessBundle, Command, Connection, Instance, Member
 from gpuaas_contract.lifecycles import MemberStatus, StepState
-from gpuaas_contract.operations import Evidence, FailureClass, LogLevel, Operation, Preview, Receipt, Transcript
+from gpuaas_contract.operations import (
+    Evidence,
+    FailureClass,
+    Leftover,
+    LogLevel,
+    Operation,
+    Preview,
+    Receipt,
+    Transcript,
+)
 from gpuaas_contract.paths import INSTANCE, OPERATION, OPERATION_MEMBER, PROJECT
 from gpuaas_contract.wire import Id, LongText, Request, ShortText, Timestamp, WaitSeconds, Wire, json_bytes
 
@@ -18,6 +27,8 @@ Detail = Annotated[dict[str, Any], json_bytes(DETAIL_BYTES_MAX)]
 """Details from the app. Messages have no limit here: the platform stores their first 2,000 characters."""
 LEASE_S_MAX = 60
 LeaseSeconds = Annotated[int, msgspec.Meta(ge=1, le=LEASE_S_MAX, description=f"From 1 to {LEASE_S_MAX} seconds.")]
+LINES_MAX = 50
+"""Largest number of lines that a member has in the statement of an operation, in each of its two lists."""
 STEPS_MAX = 8 * BULK_MAX
 """Largest number of steps of one operation: eight for each member of the largest one."""
 
@@ -115,13 +126,17 @@ class ReportMember(HolderRequest):
     refused: bool = False
     """True: a condition was not met, and nothing was changed on the member. `status_reason` is the reason. The member
     gets the status that it had before the operation."""
+    removed: Annotated[list[LongText], msgspec.Meta(max_length=LINES_MAX)] | None = None
+    """What was removed from the member's machine, one text for people per line; none: the previous lines stay."""
+    left: Annotated[list[Leftover], msgspec.Meta(max_length=LINES_MAX)] | None = None
+    """What was not removed from the member's machine, and why; none: the previous lines stay."""
 
 
 class CompleteOperation(HolderRequest):
     """Ends an operation whose targets are all done, failed or undone. The platform decides its status."""
 
     result: Annotated[dict[str, Any], json_bytes(RESULT_BYTES_MAX)] | None = None
-    """`action`: its result."""
+    """`action`: its result. If the manifest declares columns for it, it has `rows` and may have a `note`."""
     preview: Preview | None = None
     """Only for kind `preview`: the work that the operation would affect."""
     undone: bool = False

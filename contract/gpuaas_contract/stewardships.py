@@ -73,7 +73,7 @@ class StewardOperationRequest(Request):
     kind: StewardVerb
     """One that the app's manifest lists in `steward.requests`."""
     member_ids: Annotated[list[Id], msgspec.Meta(min_length=1, max_length=BULK_MAX)]
-    """Members of one role."""
+    """Members of one role; for `replace` exactly one. The platform chooses the machine that it moves to: a spare."""
     reason: Reason
     """What the controller observed; stored with the operation and in the audit trail."""
 
@@ -104,7 +104,10 @@ OPERATION_REQUEST = STEWARD.row(
     "steward.request",
     "Request an operation on members, as the controller that looks after the instance",
     "For changes that the controller finds necessary, such as a repair. Limited for each member and kind by the app's "
-    "manifest; the role's breaker and disruption budget apply.",
+    "manifest; the role's breaker and disruption budget apply. `replace` is for a member whose machine does not "
+    "answer, so it has force; holds apply. An input of the instance must allow it, and the member moves to a spare: an "
+    "active allocation of the project on a ready node that no app instance uses, with the SKU, the region and the "
+    "number of GPUs of the member's allocation.",
 ).post(
     StewardOperationRequest,
     Operation,
@@ -117,5 +120,6 @@ OPERATION_REQUEST = STEWARD.row(
         errors.MemberHeld,
         errors.DisruptionBudget,
         errors.CircuitOpen,
+        errors.NoSpare,
     ),
 )

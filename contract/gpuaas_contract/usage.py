@@ -59,8 +59,11 @@ class ReportUsage(Request):
 
     records: Annotated[list[ReportedUsage], msgspec.Meta(min_length=1, max_length=RECORDS_MAX)]
     epoch: int = 0
-    """Epoch of the caller's stewardship of the instance. 0 is for controllers of earlier releases, and is accepted only
-    while no controller holds the stewardship."""
+    """Epoch of the caller's stewardship of the instance, or of its claim on the operation in `operation_id`. 0 is for
+    controllers of earlier releases, and is accepted only while no controller holds the stewardship."""
+    operation_id: Id = ""
+    """An operation on the instance that the caller has claimed, such as the one that removes it. Empty: the caller
+    reports as the steward of the instance."""
 
 
 class UsageReceipt(Wire):

@@ -1,7 +1,7 @@
 """Base types of everything that is sent or received. All other modules of the contract use them."""
 
 import datetime
-from typing import Annotated, Any, Generic, TypeVar, dataclass_transform
+from typing import Annotated, Any, Generic, Literal, TypeVar, dataclass_transform
 
 import msgspec
 
@@ -109,6 +109,16 @@ class PageQuery(Query):
     """Largest number of items in the answer."""
     page_token: str = ""
     """`next_page_token` of the page before; empty for the first page."""
+
+
+Order = Literal["oldest", "newest"]
+
+
+class OrderedQuery(PageQuery):
+    """The parameters of a list that grows forever: people read its end."""
+
+    order: Order = "oldest"
+    """Which items come first. A page token belongs to the order of its list."""
 
 
 Item = TypeVar("Item")

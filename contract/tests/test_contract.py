@@ -20,6 +20,7 @@ LIFECYCLES = {
     "artifact": (lifecycles.ARTIFACT, "published"),
     "artifact_trust": (lifecycles.ARTIFACT_TRUST, "unverified"),
     "placement": (lifecycles.PLACEMENT, "queued"),
+    "entitlement_request": (lifecycles.ENTITLEMENT_REQUEST, "open"),
     "app_version": (lifecycles.APP_VERSION, "registered"),
 }
 
@@ -69,7 +70,7 @@ def test_every_role_holds_known_permissions_only() -> None:
 def test_no_service_account_may_change_entitlements_or_make_identities() -> None:
     held = permissions.ROLES["service_account"]
     assert not {key for key in held if key.startswith("identity.") and not key.endswith(".read")}
-    assert "catalog.entitlement.change" not in held
+    assert not {"catalog.entitlement.change", "catalog.entitlement.request"} & held
 
 
 def test_project_routes_that_need_no_permission_do_not_exist() -> None:

@@ -163,7 +163,7 @@ class Call(msgspec.Struct, Generic[PathT, QueryT], frozen=True):
             return self.project
         return Owner(self.path.org_id) if isinstance(self.path, OrgPath) else PLATFORM
 
-    async def poll(
+    def poll(
         self,
         topic: str,
         wait_s: float,
@@ -172,13 +172,13 @@ class Call(msgspec.Struct, Generic[PathT, QueryT], frozen=True):
         *,
         look_every_s: float = hub.WAIT_MAX_S,
         check: Callable[[], Awaitable[object]] | None = None,
-    ) -> Answer:
+    ) -> Awaitable[Answer]:
         """Wait as `Hub.poll` does, but end with a refusal soon after the caller lost the permission for this call.
 
         `check` replaces the check of the permission. A node has only one way to lose it, which wakes its long poll."""
         every_s = hub.WAIT_MAX_S if self.caller.actor_type == "node" else self.site.settings.stream_recheck_s
         checked = hub.Check(check or self.admit_again, every_s)
-        return await self.site.hub.poll(topic, wait_s, look, enough, look_every_s=look_every_s, check=checked)
+        return self.site.hub.poll(topic, wait_s, look, enough, look_every_s=look_every_s, check=checked)
 
     def in_project(self) -> Project:
         if self.project is None:

@@ -10,6 +10,7 @@ import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 
 import uvloop
@@ -24,7 +25,7 @@ from gpuaas_platform.commands import install as install_command
 from gpuaas_platform.custody import key_files
 from gpuaas_platform.identity import service as identity
 from gpuaas_platform.identity.users import first_password
-from gpuaas_platform.kit import clock, ids, links, logs, peers
+from gpuaas_platform.kit import addresses, clock, ids, links, logs, peers
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.nodes import signatures
 
@@ -71,6 +72,8 @@ _SANITISE = {
     "token-file": "file with the bearer token for it; read for each call",
     "ca-file": "authority of its certificate; empty: those the system trusts",
 }
+
+_PORT_MAX = 65535
 
 
 def main() -> None:
@@ -122,20 +125,33 @@ def _settings(options: argparse.Namespace) -> Settings:
         given["agent_release_keys"] = tuple(options.agent_release_keys or ())
         given["rate_limit_burst"] = max(1, int(options.rate_limit_per_s * 2))
     settings = Settings(custody_key_file=_given_key(os.environ.get("CREDENTIALS_DIRECTORY", "")), **given)
-    if settings.oidc_issuer and not (settings.oidc_client_id and settings.oidc_redirect_url):
-        raise SystemExit("gpuaas-platform: --oidc-issuer needs --oidc-client-id and --oidc-redirect-url too.")
-    secret_file = settings.oidc_client_secret_file
-    if settings.oidc_issuer and secret_file is not None and not secret_file.is_file():
-        raise SystemExit(f"gpuaas-platform: there is no file {secret_file}; --oidc-client-secret-file names it.")
-    given_files = (settings.tls_certificate_file, settings.tls_key_file, settings.tls_authority_file)
-    if any(given_files) and not all(file is not None and file.is_file() for file in given_files):
-        options_of_tls = ", ".join(f"--tls-{name}" for name in _TLS)
-        raise SystemExit(f"gpuaas-platform: {options_of_tls} belong together; each names a file.")
-    if settings.vault_address and settings.vault_token_file is None:
-        raise SystemExit("gpuaas-platform: --vault-address needs --vault-token-file too.")
-    if settings.sanitise_url and settings.sanitise_token_file is None:
-        raise SystemExit("gpuaas-platform: --sanitise-url needs --sanitise-token-file too.")
+    _refuse_incomplete(settings)
     return settings
+
+
+def _refuse_incomplete(settings: Settings) -> None:
+    """Raise `CannotStart` if an option needs another one, or a file that does not exist."""
+    if settings.oidc_issuer and not (settings.oidc_client_id and settings.oidc_redirect_url):
+        raise _incomplete("--oidc-issuer needs --oidc-client-id and --oidc-redirect-url too")
+    if settings.vault_address and settings.vault_token_file is None:
+        raise _incomplete("--vault-address needs --vault-token-file too")
+    if settings.sanitise_url and settings.sanitise_token_file is None:
+        raise _incomplete("--sanitise-url needs --sanitise-token-file too")
+    tls = {f"--tls-{name}": getattr(settings, f"tls_{name}".replace("-", "_")) for name in _TLS}
+    if any(tls.values()) and not all(tls.values()):
+        raise _incomplete(f"{', '.join(tls)} belong together")
+    files = {**tls}
+    if settings.oidc_issuer:
+        files["--oidc-client-secret-file"] = settings.oidc_client_secret_file
+    if settings.sanitise_url:
+        files["--sanitise-token-file"] = settings.sanitise_token_file
+    for option, file in files.items():
+        if file is not None and not file.is_file():
+            raise server.CannotStart(f"there is no file {file}", f"Name a file that exists: {option} FILE")
+
+
+def _incomplete(message: str) -> server.CannotStart:
+    return server.CannotStart(message, "Name them all: gpuaas-platform server --help")
 
 
 def _given_key(credentials_directory: str) -> Path | None:
@@ -147,6 +163,8 @@ def _given_key(credentials_directory: str) -> Path | None:
 def _parser() -> argparse.ArgumentParser:
     style = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="gpuaas-platform", epilog=_EXAMPLES, formatter_class=style)
+    release = f"%(prog)s {metadata.version('gpuaas-platform')}"
+    parser.add_argument("--version", action="version", version=release, help="show the release and exit")
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("server", help="run the control plane", epilog=_EXAMPLES, formatter_class=style)
     admin = commands.add_parser("admin", help="make or recover the admin", epilog=_EXAMPLES, formatter_class=style)
@@ -204,6 +222,15 @@ def _add_server_options(command: argparse.ArgumentParser) -> None:
         default=environment("GPUAAS_RATE_LIMIT_PER_S", str(Settings.rate_limit_per_s)),
         help="requests per second to the API for each caller (user, service account, or address without a valid"
         " token) and each server process, twice as many at once; 0: no limit; nodes have a limit of their own;"
+        " default %(default)s",
+    )
+    command.add_argument(
+        "--streams-per-caller",
+        dest="streams_per_caller_max",
+        metavar="COUNT",
+        type=_count,
+        default=Settings.streams_per_caller_max,
+        help="streams and downloads that one caller may have open on this server at the same time; 0: no limit;"
         " default %(default)s",
     )
     command.add_argument(
@@ -295,7 +322,9 @@ def _add_server_options(command: argparse.ArgumentParser) -> None:
         help="seconds until a node that is not reinstalled is quarantined; default %(default)s",
     )
     command.add_argument(
-        "--accept-clock", action="store_true", help="start although the clock is behind the newest audit row"
+        "--accept-clock",
+        action="store_true",
+        help="start although the clock is behind the newest audit row, or differs from the clock of PostgreSQL",
     )
     command.add_argument(
         "--accept-data-loss", action="store_true", help="start although the database lacks rows that were signed"
@@ -360,18 +389,12 @@ async def _reset_admin(settings: Settings, name: str) -> None:
 def _listen(address: str) -> server.Listen:
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
-    if not host or not port.isdigit():
-        raise SystemExit(
-            f"gpuaas-platform: --listen takes HOST:PORT, not {address!r}. Example: --listen 127.0.0.1:7070"
+    if not host or not port.isdecimal() or int(port) > _PORT_MAX:
+        raise server.CannotStart(
+            f"--listen takes HOST:PORT with a port up to {_PORT_MAX}, not {address!r}",
+            "Example: --listen 127.0.0.1:7070",
         )
-    return server.Listen(host, int(port), encrypted=not _is_loopback(host))
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return server.Listen(host, int(port), encrypted=not addresses.is_loopback(host))
 
 
 def _folder(text: str) -> Path:
@@ -405,6 +428,13 @@ def _rate(text: str) -> float:
     if not (math.isfinite(rate) and rate >= 0):
         raise argparse.ArgumentTypeError("a number of requests per second, or 0 for no limit")
     return rate
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 0:
+        raise argparse.ArgumentTypeError("a number, or 0 for no limit")
+    return count
 
 
 def _interval(text: str) -> float:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import ctypes
 import datetime
+import errno
 import functools
 import gc
 import importlib
@@ -82,6 +83,7 @@ from gpuaas_platform.record import refusals as record_refusals
 from gpuaas_platform.record import retention as record_retention
 from gpuaas_platform.record import start as record_start
 from gpuaas_platform.record.routes import routes as record_routes
+from gpuaas_platform.statements.routes import routes as statement_routes
 from gpuaas_platform.usage.routes import routes as usage_routes
 
 log = structlog.get_logger()
@@ -92,7 +94,7 @@ Sweep = Callable[[], Awaitable[None]]
 _IDENTITY = (record_routes, identity_routes, people_routes, account_routes, project_routes)
 _CATALOG = (policy_routes, catalog_routes, artifacts_routes)
 _CAPACITY = (allocation_routes, node_routes)
-_WORK = (instances_routes, operations_routes, access_routes, usage_routes)
+_WORK = (instances_routes, operations_routes, access_routes, statement_routes, usage_routes)
 DOMAINS: tuple[Routes, ...] = (*_IDENTITY, *_CATALOG, *_CAPACITY, *_WORK)
 REACTIONS = Reactions.merged((allocation_reactions, placements.reactions, grants_reconcile.reactions))
 RETAINED: tuple[retention.Retained, ...] = (
@@ -185,6 +187,13 @@ def refuse_unfinished_restore(settings: Settings) -> None:
         raise CannotStart(f"the restore into {folder} did not finish", fix)
 
 
+def refuse_missing_platform(settings: Settings) -> None:
+    """Raise `CannotStart` if the data folder has no platform: to open it would create one."""
+    if not (settings.data_dir / "keys" / keys.AUDIT_FILE).exists():
+        fix = "Name the data folder of the server: --data DATA"
+        raise CannotStart(f"there is no platform in {settings.data_dir}", fix)
+
+
 async def refuse_newer_database(settings: Settings) -> None:
     """Raise `CannotStart` if a newer release migrated the database. Commands call this before they change anything."""
     with _store_failures(settings):
@@ -215,6 +224,7 @@ async def serve(
 
 async def _check_record(site: Site) -> None:
     try:
+        await record_start.check_database_clock(site)
         await record_start.check(site)
     except record_start.Refused as error:
         raise CannotStart(str(error), error.fix) from error
@@ -231,12 +241,18 @@ def bind(listen: Listen) -> socket.socket:
         bound.bind(address)
     except OSError as error:
         why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-        free = f"--listen {listen.host}:{listen.port + 1 if listen.port < 65535 else 7070}"
-        raise CannotStart(
-            f"cannot listen on {listen.host}:{listen.port}: {why}",
-            f"Stop the process that uses it, or choose another address: {free}",
-        ) from error
+        fix = _bind_fix(listen, error.errno)
+        raise CannotStart(f"cannot listen on {listen.host}:{listen.port}: {why}", fix) from error
     return bound
+
+
+def _bind_fix(listen: Listen, number: int | None) -> str:
+    if number == errno.EADDRINUSE:
+        free = f"--listen {listen.host}:{listen.port + 1 if listen.port < 65535 else 7070}"
+        return f"Stop the process that uses it, or choose another address: {free}"
+    if number == errno.EACCES:
+        return f"Ports below 1024 need root or CAP_NET_BIND_SERVICE; or choose another: --listen {listen.host}:7443"
+    return "Choose an address of this machine, which has these: ip -brief address"
 
 
 def sweeps(site: Site) -> list[tuple[str, float, Sweep]]:

@@ -288,6 +288,8 @@ def _body(endpoint: AnyEndpoint, place: Place, full_cast: Cast) -> Any:
         "catalog.version.deprecate": {"reason": "matrix"},
         "catalog.version.withdraw": {"reason": "matrix"},
         "catalog.entitlement.set": {"enabled": True},
+        "catalog.entitlement_request.create": {"app_slug": "toy", "reason": "matrix"},
+        "catalog.entitlement_request.refuse": {"reason": "matrix"},
         "capacity.enrolment.create": {"name": "made"},
         "capacity.node.set": {"sku": "made", "region": "made", "reason": "matrix"},
         **{f"capacity.node.{verb}": {"reason": "matrix"} for verb in ("cordon", "uncordon", "drain", "retire")},
@@ -316,6 +318,7 @@ def _body(endpoint: AnyEndpoint, place: Place, full_cast: Cast) -> Any:
         "apps.instance.create": {"name": "made", "app_slug": "toy", "topology": "pair", "inputs": {}},
         **{f"apps.instance.{verb}": {"reason": "matrix"} for verb in _VERBS},
         "apps.instance.upgrade": {"version": "1.1.0"},
+        "apps.instance.reconfigure": {"inputs": {"speed": 1}},
         "apps.instance.set_operator": {"operator_service_account_id": "", "reason": "matrix"},
         **{f"apps.operation.{way}": {"reason": "matrix"} for way in operations.EXITS},
         "apps.role.reset_breaker": {"reason": "matrix"},
@@ -414,6 +417,10 @@ _MORE_SECRETS = (
 async def _place(world: World, org_id: str, project_id: str, name: str) -> Place:
     """A project with one of everything in it, an operation held by its own controller included."""
     at_home, world.project_id = world.project_id, project_id
+    # The first place is entitled before; a request is possible only without the entitlement.
+    await world.send(registry.BY_NAME["catalog.entitlement.set"], {"enabled": False}, app_slug="toy")
+    requested = await world.send(registry.BY_NAME["catalog.entitlement_request.create"], {"app_slug": "toy"})
+    assert requested.status_code == 201
     entitled = await world.send(registry.BY_NAME["catalog.entitlement.set"], {"enabled": True}, app_slug="toy")
     assert entitled.status_code == 200
     controller = await world.service_account("controller")

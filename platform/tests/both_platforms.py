@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Awaitable
 from typing import Any, Protocol
 
 import httpx
+import msgspec
 import pytest
 from artifact_world import CONTENT, promoted, trusted
 from gpuaas_contract import (
@@ -18,14 +19,16 @@ from gpuaas_contract import (
 )
 from gpuaas_contract import node as node_contract
 from gpuaas_sdk.testing import FakePlatform
+from gpuaas_sdk.testing.platform import rows
 from platform_world import MANIFEST, FakeClock, World
-from scripted_controller import Cluster, Controller, take_exit
+from scripted_controller import Cluster, Controller, heartbeat, take_exit
 
 DECLARED: dict[str, Any] = {
     "permissions": {"shop.queue.flush": {"meaning": "empty the queue", "roles": ["project_member"]}},
     "actions": [
         {"name": "flush", "title": "Flush", "permission": "shop.queue.flush", "input_schema": {"type": "object"}}
     ],
+    "steward": {"requests": ["repair", "replace"], "replace_input": "speed"},
 }
 
 
@@ -41,6 +44,7 @@ class Side(Protocol):
     async def replace(self, member_id: str) -> operations.Operation: ...
     async def operate(self, kind: str, *member_ids: str) -> operations.Operation: ...
     async def change(self, verb: str) -> operations.Operation: ...
+    async def reconfigure(self) -> operations.Operation: ...
     async def invoke(self, inputs: dict[str, Any]) -> operations.Operation: ...
     def preview_drain(self, member_id: str) -> Awaitable[operations.Preview | None]: ...
     async def leave(self, operation: operations.Operation, way: operations.ExitName) -> operations.Operation: ...
@@ -52,6 +56,10 @@ class Side(Protocol):
     async def artifact(self) -> artifacts.Artifact: ...
     async def arrive(self, placement: placements.ArtifactPlacement) -> None: ...
     async def foreign(self) -> operations.Operation: ...
+    async def allow_replace(self) -> None: ...
+    async def spare(self) -> str: ...
+    async def lose(self, member_id: str) -> None: ...
+    async def recover(self, node_name: str) -> None: ...
 
 
 class Real:
@@ -70,6 +78,9 @@ class Real:
 
     async def change(self, verb: str) -> operations.Operation:
         return await self._cluster.change(verb)
+
+    async def reconfigure(self) -> operations.Operation:
+        return await self._cluster.change("reconfigure", inputs={"speed": 15})
 
     async def invoke(self, inputs: dict[str, Any]) -> operations.Operation:
         where = {"instance_id": self._cluster.instance_id, "action": "flush"}
@@ -127,6 +138,20 @@ class Real:
         body = {"name": "foreign", "app_slug": OTHER["slug"], "topology": "pair", "inputs": inputs}
         return (await world.call(instances.INSTANCE_CREATE, body)).operation
 
+    async def allow_replace(self) -> None:
+        await self.reconfigure()
+        await self.controller.carry_out()
+
+    async def spare(self) -> str:
+        [allocation_id] = await self._cluster.machines(1, "free")
+        return allocation_id
+
+    async def lose(self, member_id: str) -> None:
+        await self._cluster.lose(member_id)
+
+    async def recover(self, node_name: str) -> None:
+        await heartbeat(self._cluster.world, self._cluster.world.nodes[node_name])
+
 
 class Fake:
     def __init__(self, platform: FakePlatform, controller: Controller) -> None:
@@ -148,6 +173,9 @@ class Fake:
 
     async def change(self, verb: Any) -> operations.Operation:
         return self._platform.request(self._instance, verb)
+
+    async def reconfigure(self) -> operations.Operation:
+        return self._platform.request(self._instance, "reconfigure")
 
     async def invoke(self, inputs: dict[str, Any]) -> operations.Operation:
         return self._platform.invoke(self._instance, "flush", inputs)
@@ -192,10 +220,26 @@ class Fake:
         )
         return self._platform.request(instance, "deploy")
 
+    async def allow_replace(self) -> None:
+        present = await self.instance()
+        self._platform.records.instances[present.instance_id] = msgspec.structs.replace(present, inputs={"speed": 15})
+
+    async def spare(self) -> str:
+        self._platform.add_spare("free-0")
+        return rows.allocation_id("free-0")
+
+    async def lose(self, member_id: str) -> None:
+        self._platform.lose(self._platform.member(member_id).node_name)
+
+    async def recover(self, node_name: str) -> None:
+        self._platform.records.lost.discard(node_name)
+        self._platform.add_spare(node_name)
+
 
 @pytest.fixture
 async def sides(world: World, clock: FakeClock) -> AsyncIterator[tuple[Side, Side]]:
-    platform = FakePlatform("toy", secret_purposes=["role_join"], clock=clock)
+    steward = msgspec.convert(DECLARED["steward"], catalog.StewardSpec)
+    platform = FakePlatform("toy", secret_purposes=["role_join"], steward=steward, clock=clock)
     transport = httpx.ASGITransport(app=platform.app)
     async with httpx.AsyncClient(transport=transport, base_url="http://fake") as client:
         copy = World(world.site, clock, client, project_id=platform.project_id)

@@ -20,6 +20,7 @@ from gpuaas_contract import (
     catalog,
     credentials,
     custody,
+    entitlement_requests,
     holds,
     identity,
     instances,
@@ -176,6 +177,13 @@ async def _catalog(world: World) -> None:
     )
     for endpoint, body in moves:
         await world.call(endpoint, body, app_slug="toy", version="0.9.0")
+    await world.call(catalog.VERSION_REGISTER, {**MANIFEST, "slug": "other"})
+    await world.call(catalog.VERSION_PUBLISH, {}, app_slug="other", version=MANIFEST["version"])
+    await world.call(entitlement_requests.ENTITLEMENT_REQUEST_CREATE, {"app_slug": "other"})
+    await world.call(entitlement_requests.ENTITLEMENT_REQUEST_GET, app_slug="other")
+    await world.call(entitlement_requests.ENTITLEMENT_REQUEST_LIST)
+    await world.call(entitlement_requests.OFFER_LIST)
+    await world.call(entitlement_requests.ENTITLEMENT_REQUEST_REFUSE, {"reason": "use toy"}, app_slug="other")
 
 
 async def _app(world: World) -> None:
@@ -231,8 +239,9 @@ async def _operations(world: World) -> None:
     cluster = Cluster(world, controller, (await world.deploy("two", hands=2)).instance.instance_id)
     await controller.carry_out()
     await publish_version(world, "1.1.0", upgrades_from=["1.0.0"], rollback_to=["1.0.0"])
-    for verb in ("stop", "start", "restart", "upgrade", "rollback"):
-        await cluster.change(verb, **({"version": "1.1.0"} if verb == "upgrade" else {}))
+    bodies: dict[str, Any] = {"upgrade": {"version": "1.1.0"}, "reconfigure": {"inputs": {"speed": 1}}}
+    for verb in ("stop", "start", "restart", "upgrade", "rollback", "reconfigure"):
+        await cluster.change(verb, **bodies.get(verb, {}))
         await controller.carry_out()
     first, second = await cluster.hands()
     held = await cluster.hold(first, "no_work")

@@ -35,13 +35,14 @@ OPERATION_MOVES = _table("""
 INSTANCE_MOVES = _table("""
     requested     deploying running degraded failed deleting
     deploying     requested running degraded failed
-    running       degraded stopping starting upgrading rolling_back deleting
-    degraded      running stopping starting upgrading rolling_back deleting
+    running       degraded stopping starting upgrading rolling_back reconfiguring deleting
+    degraded      running stopping starting upgrading rolling_back reconfiguring deleting
     stopping      stopped running degraded failed
     stopped       starting deleting
     starting      running degraded stopped failed
     upgrading     running degraded
     rolling_back  running degraded
+    reconfiguring running degraded
     failed        deploying running degraded stopping stopped starting deleting deleted
     deleting      deleted failed requested running degraded stopped
     deleted
@@ -51,6 +52,7 @@ GOAL = _table("""
     add           ready
     upgrade       ready
     rollback      ready
+    reconfigure   ready
     start         ready
     restart       ready
     resume        ready
@@ -66,6 +68,7 @@ UNDONE = _table("""
     add       removed tombstoned
     upgrade   ready
     rollback  ready
+    reconfigure ready
     restart   ready
     stop      ready
     drain     ready
@@ -88,7 +91,9 @@ INSTANCE_START = _table("""
     restart       running degraded
     upgrade       running degraded
     rollback      running degraded
-    decommission  requested deploying running degraded stopping stopped starting upgrading rolling_back failed deleting
+    reconfigure   running degraded
+    decommission  requested deploying running degraded stopping stopped starting upgrading rolling_back reconfiguring \
+failed deleting
 """)
 WHILE = {
     "deploy": "deploying",
@@ -97,9 +102,10 @@ WHILE = {
     "restart": "starting",
     "upgrade": "upgrading",
     "rollback": "rolling_back",
+    "reconfigure": "reconfiguring",
     "decommission": "deleting",
 }
-SURVIVED = frozenset({"upgrade", "rollback"})
+SURVIVED = frozenset({"upgrade", "rollback", "reconfigure"})
 """When these fail, the instance continues as it was."""
 GONE = frozenset({"removed", "tombstoned"})
 UNFINISHED = frozenset({"requested", "provisioning", "joining", "removing"})
@@ -302,6 +308,8 @@ class Model:
         concerned = set(operation.outcomes) | set(self.live() if operation.is_whole else ())
         left = [target for target in concerned if self.members[target].is_live]
         passed_over = any(self.members[target].last_operation != name for target in left)
+        if operation.is_whole or operation.kind == "replace":
+            passed_over = passed_over and self._is_superseded(name)
         names = set()
         if operation.status in ("accepted", "running") and not operation.compensating:
             names |= {"cancel"} if operation.attempts == 0 or operation.kind in UNDONE else set()
@@ -313,9 +321,17 @@ class Model:
             names |= {"tombstone"} if not operation.refused or operation.kind in ("deploy", "add") else set()
         return names | ({"force_complete"} if operation.status in OPEN else set())
 
+    def _is_superseded(self, name: str) -> bool:
+        """A repair supersedes nothing."""
+        later = list(self.operations)[list(self.operations).index(name) + 1 :]
+        return any(self.operations[other].kind != "repair" for other in later)
+
     def may_leave(self, name: str, exit_name: str) -> bool:
-        """An exit that is offered is refused only where a machine it needs is taken by now, or no hand would stay."""
+        """An exit that is offered is refused only where a machine it needs is taken by now, where no hand would stay,
+        or while a repair works on a member of an operation on the whole instance."""
         operation = self.operations[name]
+        if operation.is_whole and operation.status == "failed" and self.open_operations():
+            return False
         again = [target for target in operation.outcomes if self._is_open(operation, target, undoing=False)]
         if exit_name == "retry" and operation.kind == "remove" and not self._leaves_one(again):
             return False
@@ -334,6 +350,8 @@ class Model:
             operation.deadline_at = now + self.deadline_s
             again = [target for target in operation.outcomes if self._is_open(operation, target, undoing=undoing)]
             operation.refused = False
+            for target in {*operation.outcomes, *(self.live() if operation.is_whole else ())}:
+                self.members[target].last_operation = name
             if not undoing:
                 lost = [target for target in operation.outcomes if not self.members[target].is_live]
                 given_up = [target for target in lost if operation.outcomes[target] != "succeeded"]
@@ -381,15 +399,29 @@ class Model:
         return taken.isdisjoint(machines)
 
     def _is_open(self, operation: Operation, target: str, *, undoing: bool) -> bool:
-        """Whether a reopened operation has to do with it."""
-        return self.members[target].is_live and (undoing or operation.outcomes[target] != "succeeded")
+        """Whether a reopened operation has to do with it. A member that was repaired since is done again."""
+        member = self.members[target]
+        repaired = self.operations.get(member.last_operation) is not operation
+        return member.is_live and (undoing or repaired or operation.outcomes[target] != "succeeded")
 
     def _is_at_goal(self, operation: Operation, target: str) -> bool:
         arrived = operation.kind != "replace" or self.members[target].machine == operation.machines[target]
-        # A repair does not give work to a member that someone drained.
-        stays_drained = operation.kind == "repair" and operation.before[target] in ("draining", "drained")
-        goal = GOAL[operation.kind] | ({"drained"} if stays_drained else set())
-        return arrived and self.members[target].status in goal
+        return arrived and self.members[target].status in self._goal(operation, target)
+
+    def _goal(self, operation: Operation, target: str) -> frozenset[str]:
+        # These do not give work to a member that someone drained. One that is repaired may have been drained before it
+        # failed.
+        keeps = operation.kind in ("restart", *SURVIVED) and self._was_drained(operation, target)
+        drained = {"drained"} if keeps or operation.kind == "repair" else set()
+        return GOAL[operation.kind] | drained | self._kept(operation, target)
+
+    def _was_drained(self, operation: Operation, target: str) -> bool:
+        return operation.before[target] in ("draining", "drained")
+
+    def _kept(self, operation: Operation, target: str) -> frozenset[str]:
+        """A change of inputs may leave a member unwell that was unwell before."""
+        unwell = frozenset({"degraded", "draining", "drained", "failed"}) & {operation.before[target]}
+        return unwell if operation.kind == "reconfigure" else frozenset()
 
     def _outcomes(self, operation: Operation, undone: bool) -> dict[str, str]:
         return {target: self._outcome(operation, target, says_undone=undone) for target in operation.outcomes}
@@ -398,7 +430,8 @@ class Model:
         """Empty: neither done nor failed nor undone."""
         status, undone = self.members[target].status, UNDONE.get(operation.kind, frozenset())
         # Ready before and ready after: the holder reports which it was.
-        turned_back = says_undone and operation.status == "cancelling" and status in undone
+        looks_undone = status in undone | self._kept(operation, target)
+        turned_back = says_undone and operation.status == "cancelling" and looks_undone
         turned_back = turned_back and operation.kind != "replace"
         if self._is_at_goal(operation, target) and not operation.compensating and not turned_back:
             return "succeeded"
@@ -413,10 +446,12 @@ class Model:
         return "failed" if status in GONE | {"failed"} else ""
 
     def _is_as_before(self, operation: Operation, target: str) -> bool:
-        """An undo may leave a member as it was, except one that only failed to join."""
+        """An undo may leave a member as it was, except one that only failed to join. A replaced member that was not
+        moved did not."""
         status = self.members[target].status
         may_stay = status in ("requested", "ready", "degraded", "draining", "drained")
-        may_stay = may_stay or (status == "failed" and operation.kind not in ("deploy", "add", "replace"))
+        failed_to_join = operation.kind in ("deploy", "add") or target in operation.moved
+        may_stay = may_stay or (status == "failed" and not failed_to_join)
         return status == operation.before[target] and may_stay
 
     def _restore(self, member: Member, before: str) -> None:
@@ -428,16 +463,20 @@ class Model:
 
     def _force(self, name: str) -> None:
         operation = self.operations[name]
-        goal = UNDONE[operation.kind] if operation.compensating else GOAL[operation.kind]
         for target, outcome in operation.outcomes.items():
             member = self.members[target]
+            goal = UNDONE[operation.kind] if operation.compensating else self._goal(operation, target)
             if outcome == "succeeded" or member.status in goal | GONE:
                 continue
             if "tombstoned" in goal:
                 self._set(member, "tombstoned")
             elif member.status == "removing":
                 self._set(member, "failed")
-            elif "drained" in goal and member.status in ("ready", "degraded", "draining"):
+            elif (
+                "drained" in goal
+                and member.status in ("ready", "degraded", "draining")
+                and (operation.kind != "repair" or self._was_drained(operation, target))
+            ):
                 self._set(member, "drained")
             else:
                 self._set(member, "degraded")
@@ -457,7 +496,7 @@ class Model:
         )
         if operation.status == "succeeded":
             self.baseline = {"stop": "stopped", "decommission": "deleted"}.get(operation.kind, "up")
-            if operation.kind in SURVIVED:
+            if operation.kind in ("upgrade", "rollback"):
                 self.was_upgraded = operation.kind == "upgrade"
                 self.version = "new" if self.was_upgraded else "old"
         elif operation.kind == "deploy" or (operation.status == "failed" and operation.kind not in SURVIVED):

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
-from gpuaas_contract import access, capacity, catalog, events, holds, instances, operations, runtime, secrets
+from gpuaas_contract import access, capacity, catalog, events, holds, instances, node, operations, runtime, secrets
 from gpuaas_contract.endpoint import Endpoint
-from platform_world import MANIFEST, World
+from platform_world import MANIFEST, Node, World
 
 Answer = TypeVar("Answer")
 
@@ -28,9 +28,18 @@ HAND: dict[str, Any] = {
     "max": 100,
     "operations": ["add", "drain", "resume", "remove", "replace", "repair"],
 }
+CHANGEABLE_FORM: dict[str, Any] = {
+    **MANIFEST["deploy_form"],
+    "properties": {
+        **MANIFEST["deploy_form"]["properties"],
+        "color": {"enum": ["red", "green"], catalog.CHANGEABLE: True},
+        "speed": {"type": "integer", "maximum": 10_000, catalog.CHANGEABLE: True},
+    },
+}
 CLUSTERED: dict[str, Any] = {
     "roles": [HEAD, HAND],
-    "instance_operations": ["stop", "start", "restart", "upgrade", "rollback"],
+    "instance_operations": ["stop", "start", "restart", "upgrade", "rollback", "reconfigure"],
+    "deploy_form": CHANGEABLE_FORM,
     "secret_purposes": ["role_join"],
     "deadlines_s": dict.fromkeys(operations.DEADLINES_S, DEADLINE_S),
 }
@@ -42,6 +51,7 @@ CHANGES: dict[str, Endpoint[Any, operations.Operation]] = {
     "restart": instances.RESTART,
     "upgrade": instances.UPGRADE,
     "rollback": instances.ROLLBACK,
+    "reconfigure": instances.RECONFIGURE,
     "decommission": instances.DECOMMISSION,
 }
 
@@ -57,6 +67,7 @@ WAYS: dict[str, tuple[str, ...]] = {
     "restart": (*_OUT, "ready"),
     "upgrade": (*_OUT, "ready"),
     "rollback": (*_OUT, "ready"),
+    "reconfigure": ("ready",),
     "remove": _AWAY,
     "decommission": _AWAY,
     "replace": (*_OUT, "removing", *_TO_READY),
@@ -233,6 +244,16 @@ class Cluster:
         """Ids of new active allocations."""
         return [(await self.world.allocation(f"{name}-{number}")).allocation_id for number in range(count)]
 
+    async def lose(self, member_id: str) -> None:
+        """Let time pass until the platform marks the node of the member as lost; all other nodes send heartbeats."""
+        silent, settings = (await self.member(member_id)).node_name, self.world.site.settings
+        for _ in range(int(settings.node_lost_after_s / settings.sweep_interval_s) + 2):
+            self.world.clock.forward(settings.sweep_interval_s)
+            for name, machine in self.world.nodes.items():
+                if name != silent:
+                    await heartbeat(self.world, machine)
+            await self.world.sweep()
+
     async def bound(self) -> set[str]:
         """Allocations that carry this instance."""
         allocations = await self.world.call(capacity.ALLOCATION_LIST, query={"page_size": 500})
@@ -252,6 +273,12 @@ class Cluster:
         query = {"app_instance_id": self.instance_id, "limit": 500}
         recorded = await self.world.call(events.EVENT_LIST, query=query)
         return [event.payload for event in recorded.items if event.type == kind]
+
+
+async def heartbeat(world: World, machine: Node) -> None:
+    facts = capacity.Facts(hostname=machine.name, cpus=4, memory_mb=1000, addresses=["127.0.0.1"])
+    report = node.NodeStatusReport(agent_version="1", boot_id="b", facts=facts)
+    await world.call(node.STATUS, report, token=machine.token)
 
 
 async def take_exit(

@@ -25,7 +25,7 @@ def provision(params: dict[str, Any]) -> dict[str, Any]:
     uid = accounts.ensure(user)
     accounts.allow_sudo(user)
     observer = observers.ensure(user, allocation_id)
-    principals = {user: params["principal"], observer: f"{observers.PRINCIPAL}{allocation_id}"}
+    principals = {user: params["principal"], observer: f"{paths.OBSERVER_PRINCIPAL}{allocation_id}"}
     sshd.add_users(principals, params["user_ca_public_keys"])
     return {
         "user": user,

@@ -12,8 +12,6 @@ from gpuaas_agent.host import accounts, claims
 CRON_ALLOW, CRON_DENY = Path("/etc/cron.allow"), Path("/etc/cron.deny")
 AT_ALLOW, AT_DENY = Path("/etc/at.allow"), Path("/etc/at.deny")
 DEBIAN = Path("/etc/debian_version")
-PRINCIPAL = "observer/"
-"""Start of the principal in a certificate for an observer; the allocation's id follows."""
 
 
 def name_of(user: str) -> str:

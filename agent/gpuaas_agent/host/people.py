@@ -57,8 +57,10 @@ def make(login: str, uid: int, user_id: str, allocation_id: str) -> None:
     if before is None or before.has_left:
         # `has_left` until the account is complete: after a crash, the next task starts here again.
         _write(dataclasses.replace(wanted, has_left=True))
-        _make_account(login, uid)
-        commands.run(["usermod", "--expiredate", "", login])
+        if accounts.uid_of(login) is None:
+            _make_account(login, uid)
+        else:
+            commands.run(["usermod", "--expiredate", "", login])
     _make_home(login, uid)
     _write(wanted)
 
@@ -92,8 +94,7 @@ def tidy() -> None:
     for folder in (paths.PEOPLE, HOMES):
         with contextlib.suppress(OSError):
             folder.rmdir()
-    with contextlib.suppress(KeyError):
-        grp.getgrnam(paths.PEOPLE_GROUP)
+    if _has_group(paths.PEOPLE_GROUP):
         commands.run(["groupdel", paths.PEOPLE_GROUP])
 
 
@@ -124,14 +125,15 @@ def _check_free(before: Record | None, wanted: Record) -> None:
 
 
 def _make_account(login: str, uid: int) -> None:
-    commands.run(["groupadd", "--force", "--system", paths.PEOPLE_GROUP])
+    """Make the group and the user. Each program locks and rewrites the files of all accounts, so there are only two."""
+    if not _has_group(paths.PEOPLE_GROUP):
+        commands.run(["groupadd", "--force", "--system", paths.PEOPLE_GROUP])
     if not _group_with(uid):
         commands.run(["groupadd", "--gid", str(uid), login])
-    if accounts.uid_of(login) is None:
-        # No password matches '*'. The home is made separately: on shared storage it may exist already.
-        argv = ["useradd", "--uid", str(uid), "--gid", str(uid), "--groups", paths.PEOPLE_GROUP, "--no-create-home"]
-        argv += ["--home-dir", str(home_of(login)), "--shell", "/bin/bash", "--password", "*"]
-        commands.run([*argv, "--comment", "GPUaaS person", login])
+    # No password matches '*'. The home is made separately: on shared storage it may exist already.
+    argv = ["useradd", "--uid", str(uid), "--gid", str(uid), "--groups", paths.PEOPLE_GROUP, "--no-create-home"]
+    argv += ["--home-dir", str(home_of(login)), "--shell", "/bin/bash", "--password", "*", "--expiredate", ""]
+    commands.run([*argv, "--comment", "GPUaaS person", login])
 
 
 def _make_home(login: str, uid: int) -> None:
@@ -166,6 +168,14 @@ def _user_with(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return ""
+
+
+def _has_group(name: str) -> bool:
+    try:
+        grp.getgrnam(name)
+    except KeyError:
+        return False
+    return True
 
 
 def _group_with(gid: int) -> str:

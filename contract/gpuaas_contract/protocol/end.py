@@ -9,7 +9,7 @@ from gpuaas_contract import errors, lifecycles
 from gpuaas_contract.instances import Member
 from gpuaas_contract.lifecycles import MemberStatus, OperationStatus
 from gpuaas_contract.operations import ASKING_KINDS, GOALS, UNDONE, FailureClass, Operation, OperationError, Target
-from gpuaas_contract.protocol.report import at_goal, status_after_refusal
+from gpuaas_contract.protocol.report import at_goal, is_kept, status_after_refusal
 
 _UNFINISHED = frozenset({"requested", "provisioning", "joining", "removing"})
 """Statuses in which a member cannot stay once its operation has ended, unless the operation was refused."""
@@ -121,12 +121,15 @@ def _is_done(operation: Operation, target: Target, member: Member, *, undone: bo
     if operation.compensating or not at_goal(operation, target, member):
         return False
     looks_undone = operation.kind != "replace" and member.status in UNDONE.get(operation.kind, ())
+    looks_undone = looks_undone or is_kept(operation.kind, target, member)
     return not (undone and looks_undone and operation.status == "cancelling")
 
 
 def _is_as_before(operation: Operation, target: Target, status: MemberStatus) -> bool:
-    """Return whether the member has the status of before, and may keep it. One that failed to join may not."""
-    may_stay = status in _STANDING or (status == "failed" and operation.kind not in _CREATING)
+    """Return whether the member has the status of before, and may keep it. One that failed to join may not; one that
+    failed on its old machine and was not moved may."""
+    is_unmoved = operation.kind == "replace" and not target.previous_allocation_id
+    may_stay = status in _STANDING or (status == "failed" and (operation.kind not in _CREATING or is_unmoved))
     return status == target.status_before and may_stay
 
 

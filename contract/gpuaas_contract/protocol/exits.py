@@ -12,7 +12,7 @@ from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS, UNDONE, Exi
 from gpuaas_contract.protocol import end, report
 
 MEANINGS: dict[ExitName, str] = {
-    "retry": "take it up again; steps that succeeded are not repeated",
+    "retry": "take it up again; steps that succeeded are not repeated, unless a member was repaired since",
     "cancel": "stop it and have it undone",
     "compensate": "have the half-done work undone",
     "force_complete": "declare it done as it is; nothing is done on any machine",
@@ -21,11 +21,17 @@ MEANINGS: dict[ExitName, str] = {
 _OPEN = frozenset({"accepted", "running", "cancelling"})
 _CREATING = frozenset({"deploy", "add"})
 """Kinds whose members did not exist before."""
+SUPERSEDES_NOTHING = ASKING_KINDS | {"repair"}
+"""Kinds after which a failed operation of `KEEPS_EXITS` keeps its exits: the app requests repairs, and people repair a
+machine before they retry."""
+KEEPS_EXITS = INSTANCE_KINDS | {"replace"}
+"""Kinds that a repair does not supersede. What a failed `replace` has left on the new machine, only that replace can
+finish or take back."""
 
 
-def legal(operation: Operation, members: Mapping[str, Member]) -> list[ExitName]:
+def legal(operation: Operation, members: Mapping[str, Member], *, superseded: bool = True) -> list[ExitName]:
     """Return the exits that are possible now. `members` are the members of its targets. A failed operation has no exit
-    if a member has had a later operation."""
+    if a member has had a later operation; one of `KEEPS_EXITS` only if `superseded`, see `SUPERSEDES_NOTHING`."""
     exits: list[ExitName] = []
     # Before the first claim, every operation can be cancelled; after it, only one that can be undone.
     can_undo = operation.kind in UNDONE and operation.can_undo
@@ -33,7 +39,7 @@ def legal(operation: Operation, members: Mapping[str, Member]) -> list[ExitName]
     if operation.status in ("accepted", "running") and not operation.compensating and stoppable:
         exits.append("cancel")
     left = [member for member in members.values() if member.status not in lifecycles.GONE_MEMBER]
-    passed_over = any(member.last_operation_id != operation.operation_id for member in left)
+    passed_over = has_later(operation, members) and (superseded or operation.kind not in KEEPS_EXITS)
     if operation.status == "failed" and not passed_over:
         refused = end.is_refusal(operation.error)
         if operation.kind in ASKING_KINDS or _has_work_left(operation, members):
@@ -47,6 +53,12 @@ def legal(operation: Operation, members: Mapping[str, Member]) -> list[ExitName]
     return exits
 
 
+def has_later(operation: Operation, members: Mapping[str, Member]) -> bool:
+    """Return whether a member has had a later operation."""
+    left = [member for member in members.values() if member.status not in lifecycles.GONE_MEMBER]
+    return any(member.last_operation_id != operation.operation_id for member in left)
+
+
 def _has_work_left(operation: Operation, members: Mapping[str, Member]) -> bool:
     """Return whether a retry has something to do. An operation on the whole instance must be confirmed by its
     controller, even if the only members that failed are gone."""
@@ -56,8 +68,8 @@ def _has_work_left(operation: Operation, members: Mapping[str, Member]) -> bool:
     return bool(live) and (operation.kind in INSTANCE_KINDS or not all_gone)
 
 
-def check(operation: Operation, members: Mapping[str, Member], wanted: ExitName) -> None:
-    exits = legal(operation, members)
+def check(operation: Operation, members: Mapping[str, Member], wanted: ExitName, *, superseded: bool = True) -> None:
+    exits = legal(operation, members, superseded=superseded)
     if wanted not in exits:
         raise errors.ExitUnavailable(
             f"{operation.kind} is {operation.status}; {wanted} is not possible now.",
@@ -68,16 +80,18 @@ def check(operation: Operation, members: Mapping[str, Member], wanted: ExitName)
 def reopened(
     operation: Operation, members: Mapping[str, Member], deadline_at: datetime.datetime, *, compensating: bool
 ) -> Operation:
-    """Return the operation as accepted again, for the targets that did not succeed; to undo it, for all that exist."""
+    """Return the operation as accepted again, for the targets that did not succeed or had another operation since; to
+    undo it, for all that exist."""
     targets = []
     for target in operation.targets:
         member = members[target.member_id]
         gone = member.status in lifecycles.GONE_MEMBER
+        done = target.outcome == "succeeded" and member.last_operation_id == operation.operation_id
         if gone and target.outcome != "succeeded" and not compensating:
             target = replace(
                 target, outcome="cancelled", error=member.status_reason or f"the member is {member.status}"
             )
-        elif not gone and (compensating or target.outcome != "succeeded"):
+        elif not gone and (compensating or not done):
             before = target.status_before if compensating else member.status
             target = replace(target, outcome="pending", error="", status_before=before)
         targets.append(target)
@@ -101,4 +115,6 @@ def forced_status(operation: Operation, target: Target, member: Member) -> Membe
         return "tombstoned"
     if member.status == "removing":
         return "failed"
-    return "drained" if "drained" in goal and member.status in ("ready", "degraded", "draining") else "degraded"
+    # A repair drains no member.
+    drains = "drained" in goal and (operation.kind != "repair" or target.status_before in report.DRAINED)
+    return "drained" if drains and member.status in ("ready", "degraded", "draining") else "degraded"

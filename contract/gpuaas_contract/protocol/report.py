@@ -3,6 +3,8 @@
 import datetime
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from gpuaas_contract import errors, lifecycles
 from gpuaas_contract.instances import Member
 from gpuaas_contract.lifecycles import MemberStatus
@@ -11,6 +13,8 @@ from gpuaas_contract.operations import (
     EVIDENCE_FRESH_FOR_S,
     GOALS,
     JOINING,
+    KEEPS_DRAINED,
+    KEEPS_STATUS,
     Evidence,
     Operation,
     OperationHead,
@@ -18,9 +22,11 @@ from gpuaas_contract.operations import (
     Outcome,
     Target,
 )
+from gpuaas_contract.runtime import ReportMember
 
 DRAINED = frozenset({"draining", "drained"})
 """Statuses of a member that takes no new work, because someone wanted so."""
+_UNWELL = frozenset({"degraded", "failed"}) | DRAINED
 
 
 def check_member_report(
@@ -77,19 +83,32 @@ def meets_holds(operation: OperationHead, member: Member, status: MemberStatus) 
     """Return whether holds apply to this report: it resumes or removes a member. Holds placed later apply too."""
     if operation.force:
         return False
-    if operation.kind in ("resume", "repair"):
+    if operation.kind == "resume" or operation.kind in KEEPS_DRAINED:
         return status == "ready" and member.status in DRAINED
     return _begins_to_go(member, status)
 
 
 def hold_kind(operation: OperationHead) -> OperationKind:
-    """Return as which kind of operation holds see a report: a repair that gives a drained member work resumes it."""
-    return "resume" if operation.kind == "repair" else operation.kind
+    """Return as which kind of operation holds see a report: a repair or an upgrade that gives a drained member work
+    resumes it."""
+    return "resume" if operation.kind in KEEPS_DRAINED else operation.kind
 
 
 def goal(kind: OperationKind, target: Target) -> frozenset[str]:
-    """Return the statuses in which a target is done. A repair leaves a member drained that was drained before."""
-    return GOALS[kind] | {"drained"} if kind == "repair" and target.status_before in DRAINED else GOALS[kind]
+    """Return the statuses in which a target is done. Kinds such as repair and upgrade leave a member drained that was
+    drained before. A repair lifts no drain, and a member that failed may have been drained before it did. A reconfigure
+    may leave a member as it was."""
+    may_stay = kind == "repair" or (kind in KEEPS_DRAINED and target.status_before in DRAINED)
+    return GOALS[kind] | _kept(kind, target) | ({"drained"} if may_stay else frozenset())
+
+
+def is_kept(kind: OperationKind, target: Target, member: Member) -> bool:
+    """Return whether the member is unwell as before, and may stay so."""
+    return member.status in _kept(kind, target)
+
+
+def _kept(kind: OperationKind, target: Target) -> frozenset[str]:
+    return _UNWELL & {target.status_before or ""} if kind in KEEPS_STATUS else frozenset()
 
 
 def at_goal(operation: OperationHead, target: Target, member: Member) -> bool:
@@ -109,6 +128,13 @@ def counts_as_failed_join(operation: OperationHead, status: MemberStatus) -> boo
     not."""
     backs_out = operation.compensating or any(taken.name == "cancel" for taken in operation.exits_taken[-1:])
     return status == "failed" and operation.kind in JOINING and not backs_out
+
+
+def with_lines(target: Target, report: ReportMember) -> Target:
+    """Return the target with the reported lines of its statement; lists that the report omits do not change."""
+    removed = target.removed if report.removed is None else list(report.removed)
+    left = target.left if report.left is None else list(report.left)
+    return replace(target, removed=removed, left=left)
 
 
 def outcome(

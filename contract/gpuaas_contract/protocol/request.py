@@ -1,13 +1,15 @@
 """Decide whether a change may be requested. Every refusal names the obstacle and the next step."""
 
 import datetime
-from collections.abc import Collection, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
 
 from gpuaas_contract import errors, lifecycles
-from gpuaas_contract.catalog import Manifest, RoleSpec
+from gpuaas_contract.catalog import CHANGEABLE, Manifest, RoleSpec
 from gpuaas_contract.holds import Hold
-from gpuaas_contract.instances import BreakerState, Instance, Member, MemberOperationRequest
+from gpuaas_contract.instances import BreakerState, Instance, Member, MemberOperationRequest, ReconfigureInstance
 from gpuaas_contract.operations import (
     ASKING_KINDS,
     DEADLINES_S,
@@ -36,6 +38,7 @@ INSTANCE_STARTS: dict[str, frozenset[str]] = {
     "restart": _UP,
     "upgrade": _UP,
     "rollback": _UP,
+    "reconfigure": _UP,
     "decommission": frozenset(lifecycles.INSTANCE) - {"deleted"},
 }
 """Instance states from which an operation can start."""
@@ -56,11 +59,21 @@ def can_undo(undoes: Sequence[str] | None, kind: OperationKind, component_key: s
 
 
 def check_free(
-    active: Sequence[Operation], kind: OperationKind, member_ids: Iterable[str], *, exclusive: bool = False
+    active: Sequence[Operation],
+    kind: OperationKind,
+    member_ids: Iterable[str],
+    *,
+    exclusive: bool = False,
+    reading: bool = False,
 ) -> None:
-    """Refuse a second operation on a member. Operations on the instance and exclusive actions exclude all others."""
+    """Refuse a second operation on a member. Operations on the instance and exclusive ones exclude all others, except
+    those that only read."""
+    if kind == "preview" or reading:
+        return
     wanted = set(member_ids)
     for other in active:
+        if other.kind == "preview" or other.reading:
+            continue
         overlap, alone = wanted & {target.member_id for target in other.targets}, exclusive or other.exclusive
         if {kind, other.kind} & ASKING_KINDS and not alone:
             continue
@@ -88,6 +101,48 @@ def check_instance_request(manifest: Manifest, instance: Instance, kind: Operati
         )
     if kind == "rollback" and not instance.previous_version:
         raise errors.Conflict("The instance was never upgraded: there is no previous version.")
+
+
+def inputs_after(manifest: Manifest, instance: Instance, request: ReconfigureInstance) -> dict[str, Any]:
+    """Return the inputs of an instance after a reconfigure. Refuse fields that cannot be changed, and no change."""
+    if request.previous:
+        wanted = instance.inputs_before
+        if request.inputs:
+            raise errors.ValidationFailed("Send `inputs` or `previous`, not both.", details={"field": "previous"})
+        if not wanted:
+            raise errors.Conflict("The instance was not reconfigured since its deploy or its last upgrade.")
+    else:
+        _check_changeable(manifest, request.inputs)
+        given = {**instance.inputs, **request.inputs}
+        wanted = {field: value for field, value in given.items() if value is not None}
+    if _canonical(wanted) == _canonical(instance.inputs):
+        raise errors.Conflict(
+            "Nothing would change: the instance has these inputs already.",
+            fix=f"gpuaas get instance {instance.name} -o yaml shows its inputs.",
+        )
+    return wanted
+
+
+def changeable(manifest: Manifest) -> list[str]:
+    """Return the names of the inputs that people may change after the deploy."""
+    fields: dict[str, Any] = manifest.deploy_form.get("properties", {})
+    return [name for name, schema in fields.items() if isinstance(schema, dict) and schema.get(CHANGEABLE) is True]
+
+
+def _check_changeable(manifest: Manifest, inputs: Mapping[str, Any]) -> None:
+    known = changeable(manifest)
+    for field in inputs:
+        if field not in known:
+            raise errors.ValidationFailed(
+                f"{manifest.display_name} does not allow a change of {field[:100]} after the deploy.",
+                details={"field": f"inputs.{field[:100]}", "changeable": known},
+                fix=f"These inputs can be changed: {', '.join(known) or 'none'}.",
+            )
+
+
+def _canonical(inputs: Mapping[str, Any]) -> bytes:
+    """Return the inputs as bytes to compare; `==` takes 1 and true for the same."""
+    return msgspec.json.encode(inputs, order="deterministic")
 
 
 def check_member_request(

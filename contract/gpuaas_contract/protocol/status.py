@@ -24,6 +24,7 @@ STATUS_WHILE: dict[str, InstanceStatus] = {
     "deploy": "deploying",
     "upgrade": "upgrading",
     "rollback": "rolling_back",
+    "reconfigure": "reconfiguring",
     "stop": "stopping",
     "start": "starting",
     "restart": "starting",
@@ -32,7 +33,7 @@ STATUS_WHILE: dict[str, InstanceStatus] = {
 
 _LEFT_BY: dict[str, Baseline] = {"stop": "stopped", "decommission": "deleted"}
 
-_SURVIVES_FAILURE = frozenset({"upgrade", "rollback"})
+_SURVIVES_FAILURE = frozenset({"upgrade", "rollback", "reconfigure"})
 
 _BASELINE_STATUS: dict[Baseline, InstanceStatus] = {
     "new": "requested",
@@ -87,8 +88,14 @@ def moved_to(instance: Instance, operation: OperationHead, manifest: Manifest) -
         previous_version=operation.from_version if upgrade else "",
         inputs=operation.inputs,
         previous_inputs=instance.inputs if upgrade else {},
+        inputs_before={},
         artifacts={name: wanted.digest for name, wanted in manifest.artifacts.items()},
     )
+
+
+def reconfigured(instance: Instance, operation: OperationHead) -> Instance:
+    """Return the instance with the operation's inputs. It stores those of before, so that people can return to them."""
+    return replace(instance, inputs=operation.inputs, inputs_before=operation.inputs_before)
 
 
 def conditions_after(operation: OperationHead, revision: int, now: datetime.datetime) -> list[Condition]:

@@ -18,6 +18,8 @@ NOT_DEPLOYED = frozenset({"requested", "deploying", "deleted"})
 """Statuses of an instance that no controller looks after: there is nothing to observe."""
 UNOBSERVED_AFTER_S = 60
 """An instance counts as not observed when its last stewardship has been expired for this long."""
+ALONE = frozenset({"replace"})
+"""Kinds that a steward requests for one member at a time."""
 REQUESTS_WINDOW = datetime.timedelta(hours=1)
 
 
@@ -28,6 +30,14 @@ class Taker(NamedTuple):
     actor_id: str
     expires_at: datetime.datetime
     """When the lease ends that it gets now."""
+
+
+class Shape(NamedTuple):
+    """What a spare must have in common with the machine whose place it takes."""
+
+    sku: str
+    region: str
+    gpus: int
 
 
 def is_held(steward: Steward | None, now: datetime.datetime) -> bool:
@@ -58,6 +68,28 @@ def renewed(steward: Steward | None, held: HeldStewardship, taker: Taker, now: d
         return None
     extended = replace(steward, expires_at=taker.expires_at)
     return observed(extended, held.observed_at, now) if held.observed_at else extended
+
+
+def renewals(
+    present: Mapping[str, Steward | None],
+    held: Mapping[str, HeldStewardship],
+    taker: Taker,
+    now: datetime.datetime,
+    *,
+    take_max: int,
+) -> dict[str, Steward]:
+    """Return instance id -> stewardship that the caller has after its request: those it renews and free ones it takes.
+
+    `present`: those of the instances that it may look after, in the order in which free ones are taken."""
+    after, taken_count = dict[str, Steward](), 0
+    for instance_id, steward in present.items():
+        own = held.get(instance_id)
+        changed = renewed(steward, own, taker, now) if own else None
+        if changed is None and not is_held(steward, now) and taken_count < take_max:
+            changed, taken_count = taken(steward, taker), taken_count + 1
+        if changed is not None:
+            after[instance_id] = changed
+    return after
 
 
 def observed(steward: Steward, at: datetime.datetime, now: datetime.datetime) -> Steward:
@@ -132,6 +164,48 @@ def check_kind(spec: StewardSpec, kind: str) -> None:
             details={"requests": list(spec.requests)},
             fix="List the kind in `steward.requests` of the app's manifest, or have a person request it.",
         )
+
+
+def check_allowed(spec: StewardSpec, kind: str, member_ids: Sequence[str], inputs: Mapping[str, object]) -> None:
+    """Refuse a replace that people have not allowed by an input of the instance, or of several members at once."""
+    if kind not in ALONE:
+        return
+    if len(member_ids) != 1:
+        raise errors.ValidationFailed(
+            f"A controller requests {kind} for one member at a time.", details={"field": "member_ids"}
+        )
+    if not inputs.get(spec.replace_input):
+        raise errors.Conflict(
+            f"The instance does not allow its controller to request {kind}: it has no input {spec.replace_input}.",
+            details={"input": spec.replace_input},
+            fix=f"gpuaas reconfigure INSTANCE --set {spec.replace_input}=VALUE, or have a person request it.",
+        )
+
+
+def check_lost(node_name: str, *, is_ready: bool) -> None:
+    """Refuse a replace of a member whose machine is not lost.
+
+    `is_ready`: the platform receives heartbeats of its node."""
+    if is_ready:
+        raise errors.Conflict(
+            f"The platform receives heartbeats of {node_name}, so its controller cannot request replace.",
+            details={"node_name": node_name},
+            fix="Repair the member, or have a person request the replace.",
+        )
+
+
+def choose_spare(shape: Shape, free: Mapping[str, Shape]) -> str:
+    """Return the allocation to which a member of this shape moves: the first of the free ones that is the same.
+
+    `free`: allocation id -> shape of the active allocations of the project on ready nodes that no instance uses and no
+    one is logged in to, without those that a replace of this instance gave up."""
+    chosen = next((allocation_id for allocation_id, other in free.items() if other == shape), None)
+    if chosen is None:
+        raise errors.NoSpare(
+            f"The project has no free machine with SKU {shape.sku}, {shape.gpus} GPUs in region {shape.region}.",
+            details={"sku": shape.sku, "region": shape.region, "gpus": shape.gpus, "free": len(free)},
+        )
+    return chosen
 
 
 def check_requests(

@@ -25,3 +25,4 @@ routes.read(ssh_keys.ALLOCATION_KEYS_GET, keys.get)
 routes.write(ssh_keys.ALLOCATION_KEYS_SET, keys.choose)
 
 routes.read(posix.POSIX_PEOPLE, people.list_people)
+routes.flow(posix.POSIX_PEOPLE_DIGEST, people.wait_for_change)

@@ -72,6 +72,18 @@ async def owned_by(reader: db.Reader, project_id: str) -> list[str]:
     return await store.ALLOCATIONS.keys(reader, "project_id = $1 AND status <> 'released'", project_id)
 
 
+async def spares(reader: db.Reader, project_id: str) -> list[Allocation]:
+    """Return the active allocations of the project on ready nodes that no app instance and no person uses, newest
+    first."""
+    return await store.spares(reader, project_id)
+
+
+async def is_on_ready_node(reader: db.Reader, allocation: Allocation) -> bool:
+    """Return whether the platform receives heartbeats of the allocation's node."""
+    node = await nodes.by_id(reader, allocation.node_id)
+    return node is not None and node.status == "ready"
+
+
 async def ids_of(reader: db.Reader, project_id: str, names: Iterable[str]) -> dict[str, str]:
     """Return name -> allocation id for names in a request. An unknown name is its own id; a later check refuses it."""
     resolved: dict[str, str] = {}

@@ -46,6 +46,18 @@ async def on_node(reader: db.Reader, node_id: str) -> list[Allocation]:
     return await ALLOCATIONS.find(reader, "node_id = $1 AND status <> 'released' ORDER BY allocation_id", node_id)
 
 
+async def spares(reader: db.Reader, project_id: str) -> list[Allocation]:
+    """Return the active allocations of the project whose node is ready and that neither an instance nor a person uses,
+    newest first. A person uses the machine to which it has machine access."""
+    where = """project_id = $1 AND status = 'active' AND is_used = 0
+               AND NOT EXISTS (SELECT 1 FROM machine_grants WHERE machine_grants.state = 'active'
+                               AND machine_grants.allocation_id = allocations.allocation_id)
+               AND EXISTS (SELECT 1 FROM nodes WHERE nodes.node_id = allocations.node_id AND nodes.status = 'ready'
+                           AND nodes.admin_state = 'active')
+               ORDER BY allocation_id DESC"""
+    return await ALLOCATIONS.find(reader, where, project_id)
+
+
 async def unreleased_count(reader: db.Reader, project_id: str) -> int:
     """Return how many allocations of the project occupy a node. A failed one occupies it until it is released."""
     sql = "SELECT COUNT(*) FROM allocations WHERE project_id = $1 AND status <> 'released'"

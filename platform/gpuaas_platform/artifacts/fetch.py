@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import functools
 import hashlib
-import ipaddress
 import socket
 import ssl
 from collections.abc import AsyncIterator, Collection
@@ -100,7 +99,8 @@ class _Fetch:
         if not isinstance(source, OciSource):
             raise TypeError(f"{source} is not fetched")
         reference = rules.reference(source)
-        scheme = "http" if _on_loopback(reference.registry.rpartition(":")[0] or reference.registry) else "https"
+        host = reference.registry.rpartition(":")[0] or reference.registry
+        scheme = "http" if addresses.is_loopback(host) else "https"
         base = f"{scheme}://{reference.registry}/v2/{reference.repository}"
         if reference.manifest:
             raw = await self._document(f"{base}/manifests/{reference.manifest}", _MANIFESTS)
@@ -153,7 +153,7 @@ class _Fetch:
     async def _send(self, url: httpx.URL, accept: str) -> httpx.Response:
         headers = {"Accept": accept, "Accept-Encoding": "identity"}
         if self._token and _same_host(url, self._home):
-            if url.scheme != "https" and not _on_loopback(url.host):
+            if url.scheme != "https" and not addresses.is_loopback(url.host):
                 raise errors.ArtifactSourceDenied(f"{url} is not https: a token is not sent there.")
             headers["Authorization"] = f"Bearer {self._token}"
         return await self._client.send(self._client.build_request("GET", url, headers=headers), stream=True)
@@ -217,13 +217,6 @@ async def _address(host: str, port: int) -> str:
     except OSError as error:
         raise errors.ArtifactSourceUnreachable(f"{host} has no address: {error.strerror or error}") from error
     return str(known[0][4][0])
-
-
-def _on_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _same_host(url: httpx.URL, other: httpx.URL) -> bool:

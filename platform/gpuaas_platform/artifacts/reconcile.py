@@ -42,8 +42,8 @@ class ContentSweep:
         self._unknown_since = {
             digest: self._unknown_since[digest] for digest in stored if digest in self._unknown_since
         }
-        for first in range(0, len(stored), _BATCH):
-            spent = await self._spent(self._site.database.reader, stored[first : first + _BATCH])
+        for some in db.chunks(stored, _BATCH):
+            spent = await self._spent(self._site.database.reader, some)
             if spent:
                 await self._site.database.write(functools.partial(self._set_aside, digests=spent))
         await asyncio.to_thread(self._blobs.drop_aside)

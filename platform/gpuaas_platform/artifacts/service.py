@@ -131,6 +131,13 @@ async def _open_for_upload(reader: db.Reader, call: ArtifactCall) -> Artifact:
     return artifact
 
 
+async def _check_uploaded(reader: db.Reader, artifact: Artifact) -> None:
+    """Refuse a local artifact whose content was never uploaded in its scope. The store may have it nevertheless, from
+    another project: a digest is no secret, so a project must not get the content by publishing the digest."""
+    if rules.is_local(artifact) and not await store.was_uploaded(reader, artifact.scope, artifact.digest):
+        raise errors.ArtifactContentMissing(f"The content of {artifact.name} was not uploaded.")
+
+
 async def sign(tx: db.Tx, call: ArtifactCall, envelope: Envelope) -> Artifact:
     """Save a signature. A verified artifact stays verified; the new signature counts after the next verification."""
     artifact = await own(tx, call)
@@ -150,6 +157,7 @@ async def examine(call: ArtifactCall, body: VerifyArtifact) -> errors.ArtifactRe
     check_source(artifact, layers)
     await storage.check_still_room(reader, call, artifact, layers)
     try:
+        await _check_uploaded(reader, artifact)
         await content.examine(call, artifact, layers, body.source_token)
     except errors.ArtifactRefused as refusal:
         return refusal
@@ -176,6 +184,7 @@ async def examine_again(call: ArtifactCall, body: PromoteArtifact) -> PromoteArt
     layers = await _layers(reader, call.project)
     await _check_usable(reader, artifact, artifact.scope, layers)
     rules.moved(artifact, "promoted")
+    await _check_uploaded(reader, artifact)
     await content.examine(call, artifact, layers, body.source_token)
     return body
 

@@ -32,6 +32,12 @@ async def named(reader: db.Reader, scope: str, name: str, digest: str) -> Artifa
     return artifacts[0] if artifacts else None
 
 
+async def was_uploaded(reader: db.Reader, scope: str, digest: str) -> bool:
+    """Return whether the content with this digest was stored for an artifact of the scope, under any name."""
+    same = await ARTIFACTS.find(reader, "digest = $1 AND scope = $2", digest, scope)
+    return any(artifact.content_checked_at is not None for artifact in same)
+
+
 async def revoked(reader: db.Reader, scope: str, digest: str) -> Artifact | None:
     """Return an artifact with this digest, under any name, that was revoked in the scope or by the platform."""
     where = "trust = 'revoked' AND digest = $1 AND scope IN ($2, $3) LIMIT 1"
@@ -56,8 +62,7 @@ async def called(reader: db.Reader, scope: str, named: str) -> list[Artifact]:
 async def storage(reader: db.Reader, scopes: Sequence[str], ended_after: int) -> tuple[int, int]:
     """Return total bytes and number of the scopes' artifacts that have not ended, or ended after `ended_after`."""
     size_bytes, count = 0, 0
-    for first in range(0, len(scopes), _BATCH):
-        batch = scopes[first : first + _BATCH]
+    for batch in db.chunks(scopes, _BATCH):
         sql = f"""SELECT CAST(COALESCE(SUM(size_bytes), 0) AS BIGINT), COUNT(*) FROM artifacts
                   WHERE scope IN ({db.marks(len(batch), 2)}) AND (ended_at = 0 OR ended_at > $1)"""  # noqa: S608
         for row in await reader.all(sql, ended_after, *batch):

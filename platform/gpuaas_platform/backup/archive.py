@@ -53,7 +53,7 @@ def written(path: Path, recipients: Sequence[age.Recipient]) -> Iterator[Archive
     read_end, write_end = os.pipe()
     try:
         with os.fdopen(descriptor, "wb") as file, ThreadPoolExecutor(1) as thread:
-            encrypted = thread.submit(_encrypt, read_end, file, recipients)
+            encrypted = thread.submit(_encrypt, read_end, file, recipients, path)
             try:
                 with _pipe(write_end) as sink, tarfile.open(fileobj=sink, mode="w|", bufsize=CHUNK_BYTES) as tar:
                     yield Archive(tar)
@@ -111,9 +111,13 @@ class _Sink(io.FileIO):
             raise
 
 
-def _encrypt(read_end: int, file: IO[bytes], recipients: Sequence[age.Recipient]) -> None:
-    with _pipe(read_end, "rb") as source:
-        pyrage.encrypt_io(source, file, recipients)
+def _encrypt(read_end: int, file: IO[bytes], recipients: Sequence[age.Recipient], path: Path) -> None:
+    try:
+        with _pipe(read_end, "rb") as source:
+            pyrage.encrypt_io(source, file, recipients)
+    except pyrage.EncryptError as error:
+        fix = f"Free space on the disk, or choose another: df -h {path.parent}"
+        raise CannotProceed(f"cannot write {path}: {error}", fix) from error
 
 
 def _decrypt(file: IO[bytes], sink: _Sink, identities: Sequence[age.Identity]) -> None:
@@ -137,6 +141,8 @@ def _pipe(descriptor: int, mode: str = "wb") -> IO[bytes]:
 
 
 def _check_new(path: Path) -> None:
+    if path.is_dir():
+        raise CannotProceed(f"{path} is a folder", f"Name a new file in it: --to {path / 'cloud.backup'}")
     if path.exists():
         raise CannotProceed(f"{path} exists already", "Choose another name: a backup is never overwritten")
     if not path.parent.is_dir():

@@ -104,9 +104,12 @@ async def _compare(target: tables.Tables, stated: manifest.Manifest, progress: P
 
 
 def _begin(settings: Settings) -> None:
-    private.open_folder(settings.data_dir, None if settings.database_url else settings.sqlite_path)
-    keys.write_private(settings.unfinished_restore_path, b"A restore writes here. It ends by removing this file.\n")
+    """Mark the restore as unfinished before anything else: on an empty database a server would start a new platform."""
+    private.open_folder(settings.data_dir, None)
+    settings.unfinished_restore_path.touch(mode=0o600)
     blobs.sync_folder(settings.data_dir)
+    if not settings.database_url:
+        private.open_folder(settings.data_dir, settings.sqlite_path)
 
 
 def _finish(settings: Settings) -> None:

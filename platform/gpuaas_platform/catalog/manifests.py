@@ -8,9 +8,10 @@ from typing import get_args
 
 import msgspec
 from gpuaas_contract import errors
-from gpuaas_contract.catalog import Manifest
+from gpuaas_contract.catalog import CHANGEABLE, Manifest
 from gpuaas_contract.operations import OperationKind
 from gpuaas_contract.permissions import EXECUTE, KEYS, ROLES
+from gpuaas_contract.protocol import request as request_rules
 
 from gpuaas_platform.catalog import rules, schemas, words
 
@@ -42,6 +43,8 @@ def flaws_of(manifest: Manifest) -> Flaws:
     yield from form_flaws
     if not form_flaws:
         yield from _topology_flaws(manifest)
+        yield from _changeable_flaws(manifest)
+        yield from _steward_flaws(manifest)
     yield from _permission_flaws(manifest)
     yield from _action_flaws(manifest)
     yield from _controller_flaws(manifest)
@@ -60,6 +63,9 @@ def _role_flaws(manifest: Manifest) -> Flaws:
         if role.max < max(role.min, 1):
             yield f"{path}.max", "it is at least 1, and not below min"
         yield from _repeats(f"{path}.operations", role.operations)
+        for at, verb in enumerate(role.exclusive):
+            if verb not in role.operations:
+                yield words.path(f"{path}.exclusive", at), f"{verb} is not in operations"
     yield from _repeats("roles", [role.component_key for role in manifest.roles], ".component_key")
 
 
@@ -81,6 +87,24 @@ def _topology_flaws(manifest: Manifest) -> Flaws:
         for key, role in roles.items():
             if role.min > 0 and key not in placement:
                 yield path, f"{key} has at least {role.min} members and is not placed"
+
+
+def _changeable_flaws(manifest: Manifest) -> Flaws:
+    """Check which fields a reconfigure may change. Machines are changed by operations on members."""
+    fields: dict[str, object] = manifest.deploy_form.get("properties", {})
+    for name, schema in fields.items():
+        if isinstance(schema, dict) and not isinstance(schema.get(CHANGEABLE, False), bool):
+            yield f"{words.path('deploy_form', 'properties', name)}.{CHANGEABLE}", "it is true or false"
+    changeable = request_rules.changeable(manifest)
+    machines = {field for placement in manifest.topologies.values() for field in placement.values()}
+    for name in changeable:
+        if name in machines:
+            path = f"{words.path('deploy_form', 'properties', name)}.{CHANGEABLE}"
+            yield path, "the machines of a role change by operations on members, not by a reconfigure"
+    if changeable and "reconfigure" not in manifest.instance_operations:
+        yield "instance_operations", f"reconfigure is missing; {changeable[0]} is marked {CHANGEABLE}"
+    if not changeable and "reconfigure" in manifest.instance_operations:
+        yield "instance_operations", f"reconfigure needs a field of the deploy form that is marked {CHANGEABLE}"
 
 
 def _holds_ids(field: object) -> bool:
@@ -108,8 +132,12 @@ def _action_flaws(manifest: Manifest) -> Flaws:
             yield f"{path}.title", "people read it; it is not empty"
         if action.permission not in known:
             yield f"{path}.permission", words.unknown("permission", action.permission, known)
+        if action.reading and (action.exclusive or action.result is None or action.input_schema.get("required")):
+            yield f"{path}.reading", "a reading action has a result, needs no inputs and is not exclusive"
         yield from schemas.flaws(f"{path}.input_schema", action.input_schema)
         yield from _deadline_flaw(f"{path}.deadline_s", action.deadline_s)
+        columns = action.result.columns if action.result else []
+        yield from _repeats(f"{path}.result.columns", [column.name for column in columns], ".name")
     yield from _repeats("actions", [action.name for action in manifest.actions], ".name")
 
 
@@ -123,6 +151,16 @@ def _controller_flaws(manifest: Manifest) -> Flaws:
     if listed and EXECUTE not in listed:
         yield path, f"a controller needs {EXECUTE}"
     yield from _repeats(path, listed)
+
+
+def _steward_flaws(manifest: Manifest) -> Flaws:
+    """A controller that may request `replace` needs an input by which people allow it."""
+    fields = manifest.deploy_form.get("properties", {})
+    steward, path = manifest.steward, "steward.replace_input"
+    if steward.replace_input and steward.replace_input not in fields:
+        yield path, words.unknown("field of the deploy form", steward.replace_input, fields)
+    if "replace" in steward.requests and not steward.replace_input:
+        yield path, "it names the input by which people allow replace"
 
 
 def _deadline_flaws(manifest: Manifest) -> Flaws:

@@ -12,7 +12,7 @@ from gpuaas_platform.identity import authority
 from gpuaas_platform.identity import rules as identity_rules
 from gpuaas_platform.kit import db
 from gpuaas_platform.policy import service as policy
-from gpuaas_platform.record import service as record
+from gpuaas_platform.record import refusals
 
 _PEOPLE: tuple[PermissionRole, ...] = ("viewer", "project_member", "project_admin", "tenant_admin")
 """Roles from the lowest to the highest. A role also holds the permissions of all lower roles."""
@@ -56,11 +56,7 @@ async def denial(call: Call, permission: str, why: str) -> errors.PermissionDeni
 
 async def audit_denial(call: Call, refusal: errors.PermissionDenied) -> None:
     origin, project = call.origin, call.in_project()
-    await call.site.database.write(
-        lambda tx: record.audit(
-            tx, origin, "authz.deny", origin.route, project, result="failure", details=refusal.details
-        )
-    )
+    await refusals.deny(call.site, origin, "authz.deny", origin.route, project, refusal.details)
 
 
 def _with_higher(role: PermissionRole) -> tuple[str, ...]:

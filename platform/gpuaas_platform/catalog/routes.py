@@ -1,9 +1,9 @@
 """HTTP routes of the catalog, and those that depend on the permissions that apps declare: `can-i`, accounts of apps."""
 
-from gpuaas_contract import catalog, identity, policy
+from gpuaas_contract import catalog, entitlement_requests, identity, policy
 
 from gpuaas_platform.call import Routes
-from gpuaas_platform.catalog import accounts, permissions, service
+from gpuaas_platform.catalog import accounts, permissions, requests, service
 
 routes = Routes()
 routes.write(catalog.VERSION_REGISTER, service.register, prepare=service.check_manifest)
@@ -17,6 +17,11 @@ routes.read(catalog.PROJECT_APP_GET, service.get_project_app)
 routes.write(catalog.ENTITLEMENT_SET, service.set_entitlement, authorise=service.check_person)
 routes.read(catalog.ENTITLEMENT_LIST, service.list_entitlements)
 routes.read(catalog.ENTITLEMENT_GET, service.get_entitlement)
+routes.write(entitlement_requests.ENTITLEMENT_REQUEST_CREATE, requests.create, authorise=requests.check_person)
+routes.read(entitlement_requests.ENTITLEMENT_REQUEST_LIST, requests.list_requests)
+routes.read(entitlement_requests.ENTITLEMENT_REQUEST_GET, requests.get)
+routes.write(entitlement_requests.ENTITLEMENT_REQUEST_REFUSE, requests.refuse)
+routes.read(entitlement_requests.OFFER_LIST, requests.offers)
 routes.flow(policy.CAN_I, permissions.can_i)
 routes.write(identity.SERVICE_ACCOUNT_CREATE, accounts.create)
 routes.write(identity.SERVICE_ACCOUNT_BIND, accounts.bind)

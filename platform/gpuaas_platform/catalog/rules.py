@@ -3,12 +3,14 @@ allocations each role gets.
 
 The checks of manifests are in `manifests`."""
 
+import datetime
 from collections.abc import Mapping
 
 import msgspec
 from gpuaas_contract import errors, lifecycles
 from gpuaas_contract.catalog import ActionSpec, AppVersion, Entitlement, Manifest
-from gpuaas_contract.lifecycles import AppVersionState
+from gpuaas_contract.entitlement_requests import EntitlementRequest, RequestEntitlement
+from gpuaas_contract.lifecycles import AppVersionState, EntitlementRequestState
 from gpuaas_contract.permissions import CONTROLLER_KEYS
 
 from gpuaas_platform.catalog import schemas, versions, words
@@ -41,6 +43,43 @@ _FIX = {
     "registered": "Publish it first, or withdraw it.",
     "withdrawn": "A withdrawn version stays so: raise the version in the manifest, register and publish that.",
 }
+
+
+def check_requestable(entitlement: Entitlement | None, app_slug: str) -> None:
+    """Refuse a request for an app that the project may deploy already."""
+    if entitlement is not None and entitlement.enabled:
+        raise errors.Conflict(
+            f"This project may already deploy {app_slug}.",
+            fix=f"gpuaas deploy {app_slug} --help; a tenant admin changes the limits: gpuaas app entitle {app_slug}",
+        )
+
+
+def opened(
+    present: EntitlementRequest | None, project_id: str, body: RequestEntitlement, *, by: str, now: datetime.datetime
+) -> EntitlementRequest:
+    """Return the open request, also in place of one that was closed before."""
+    if present is not None:
+        lifecycles.check_move("An entitlement request", lifecycles.ENTITLEMENT_REQUEST, present.state, "open")
+    return EntitlementRequest(
+        project_id=project_id,
+        app_slug=body.app_slug,
+        state="open",
+        reason=body.reason.strip(),
+        requested_by=by,
+        requested_at=now,
+    )
+
+
+def closed(
+    request: EntitlementRequest, state: EntitlementRequestState, *, by: str, now: datetime.datetime, reason: str = ""
+) -> EntitlementRequest:
+    if state not in lifecycles.ENTITLEMENT_REQUEST[request.state]:
+        raise errors.Conflict(
+            f"The request for {request.app_slug} is {request.state}; only an open one can be {state}.",
+            details={"state": request.state},
+            fix="gpuaas entitlement requests",
+        )
+    return msgspec.structs.replace(request, state=state, decided_by=by, decided_at=now, decision_reason=reason)
 
 
 def admits(entitlement: Entitlement | None, version: AppVersion) -> bool:

@@ -17,7 +17,7 @@ from gpuaas_contract.paths import AppVersionPath, EntitlementPath, Path, Project
 from gpuaas_contract.wire import Page, PageQuery
 
 from gpuaas_platform.call import PLATFORM, Call
-from gpuaas_platform.catalog import manifests, permissions, rules, store
+from gpuaas_platform.catalog import manifests, permissions, requests, rules, store
 from gpuaas_platform.identity.posix import service as posix
 from gpuaas_platform.kit import db, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
@@ -145,6 +145,8 @@ async def set_entitlement(tx: db.Tx, call: Call[EntitlementPath], body: SetEntit
         await store.ENTITLEMENTS.save(tx, entitlement)
     payload = structs.pick(EntitlementChanged, entitlement)
     await record.emit(tx, call.origin, "catalog.entitlement.changed", payload, project, app_slug=app_slug)
+    if entitlement.enabled:
+        await requests.grant(tx, call, app_slug)
     return entitlement
 
 
@@ -160,7 +162,8 @@ async def get_entitlement(reader: db.Reader, call: Call[EntitlementPath]) -> Ent
 
 
 async def forget_project(tx: db.Tx, project_id: str) -> None:
-    """Delete the entitlements of a project that is deleted."""
+    """Delete the entitlements of a project that is deleted, and its requests for more."""
+    await requests.forget_project(tx, project_id)
     for entitlement in (await store.entitlements_of(tx, project_id)).values():
         await store.ENTITLEMENTS.delete(tx, entitlement.entitlement_id)
 

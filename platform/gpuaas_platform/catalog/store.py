@@ -1,9 +1,10 @@
-"""SQL of app versions, entitlements and the permission keys that versions declare."""
+"""SQL of app versions, entitlements, requests for them, and the permission keys that versions declare."""
 
 from collections.abc import Collection
 
 import msgspec
 from gpuaas_contract.catalog import AppVersion, Entitlement, Manifest, PermissionSpec
+from gpuaas_contract.entitlement_requests import EntitlementRequest
 
 from gpuaas_platform.catalog import versions
 from gpuaas_platform.kit import clock, db
@@ -25,6 +26,13 @@ ENTITLEMENTS = Table(
     project_id=lambda entitlement: entitlement.project_id,
     app_slug=lambda entitlement: entitlement.app_slug,
     enabled=lambda entitlement: int(entitlement.enabled),
+)
+REQUESTS = Table(
+    "entitlement_requests",
+    EntitlementRequest,
+    "entitlement_request_id",
+    project_id=lambda request: request.project_id,
+    state=lambda request: request.state,
 )
 SHOWN = """state IN ('published', 'deprecated')
     AND app_slug IN (SELECT app_slug FROM entitlements WHERE project_id = $1 AND enabled = 1)"""
@@ -52,6 +60,13 @@ async def published_newest_first(reader: db.Reader, app_slug: str) -> list[str]:
              ORDER BY version_order DESC, created_at DESC"""
     rows = await reader.all(sql, app_slug)
     return [row[0].partition("@")[2] for row in rows]
+
+
+async def published_slugs(reader: db.Reader, after: str, limit: int) -> list[str]:
+    """Return the slugs of apps with a published version, in alphabetical order, after a slug."""
+    sql = """SELECT app_slug FROM app_versions WHERE state = 'published' AND app_slug > $1
+             GROUP BY app_slug ORDER BY app_slug LIMIT $2"""
+    return [str(row[0]) for row in await reader.all(sql, after, limit)]
 
 
 async def entitlement(reader: db.Reader, project_id: str, app_slug: str) -> Entitlement | None:

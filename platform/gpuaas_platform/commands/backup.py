@@ -87,6 +87,7 @@ def _backup(settings: Settings, options: argparse.Namespace) -> int:
         sys.stderr.write(f"{options.new_identity} decrypts backups: move it to another machine, and do not lose it.\n")
         return 0
     server.refuse_unfinished_restore(settings)
+    server.refuse_missing_platform(settings)
     recipients = age.recipients(options.recipient)
     making = make.make(settings, options.to, recipients, Progress(), with_artifacts=not options.without_artifacts)
     made, signed_by = asyncio.run(making)

@@ -25,7 +25,7 @@ from gpuaas_platform.custody.embedded import EmbeddedCustody
 from gpuaas_platform.custody.key_files import PlainFile, SealedFile
 from gpuaas_platform.identity import service as identity
 from gpuaas_platform.identity.users import service as users
-from gpuaas_platform.kit import clock, ids
+from gpuaas_platform.kit import clock, ids, urls
 from gpuaas_platform.kit.settings import Settings
 
 _EXAMPLES = f"""examples:
@@ -82,6 +82,7 @@ def run(settings: Settings, options: argparse.Namespace) -> int:
             asyncio.run(server.refuse_newer_database(settings))
             _seal(settings)
         else:
+            server.refuse_missing_platform(settings)
             asyncio.run({"rotate": _rotate, "status": _status}[options.act](settings))
     except custody.CustodyError as error:
         sys.stderr.write(f"gpuaas-platform: custody {options.act} failed: {error}\n")
@@ -91,11 +92,19 @@ def run(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def unseal(settings: Settings, options: argparse.Namespace) -> int:
+    server.refuse_missing_platform(settings)
+    if not urls.is_protected(options.server):
+        message = f"--server takes an https URL, or http on loopback, not {options.server!r}"
+        raise server.CannotStart(message, "Example: --server https://10.0.0.5:7443")
     try:
         passphrase = read_passphrase("Passphrase: ")
         status = asyncio.run(_unseal(settings, options, passphrase))
-    except (custody.CustodyError, httpx.HTTPError) as error:
+    except custody.CustodyError as error:
         sys.stderr.write(f"gpuaas-platform: {options.server} was not unsealed: {error}\n")
+        return 2
+    except httpx.HTTPError as error:
+        sys.stderr.write(f"gpuaas-platform: {options.server} was not unsealed: {error}\n")
+        sys.stderr.write("  Check that it runs, and its address: --server URL\n")
         return 2
     sys.stdout.write(f"{'still sealed' if status.sealed else 'open'}: {status.key}\n")
     return 0

@@ -99,15 +99,20 @@ def _uninstall(*, purge: bool) -> None:
         service.say(f"removed    {path}")
     service.do("systemctl", "daemon-reload")
     if not purge:
-        service.say(
-            f"kept       {units.SETTINGS_FILE}, {units.DATA}; to delete them too: gpuaas-platform uninstall --purge"
-        )
+        _say_kept([str(path) for path in (units.SETTINGS_FILE, units.DATA) if path.exists()])
         return
     if units.DATA.exists():
         shutil.rmtree(units.DATA)
     if subprocess.run(["getent", "passwd", units.USER], stdout=subprocess.DEVNULL, check=False).returncode == 0:
         service.do("userdel", units.USER)
     service.say(f"removed    {units.DATA} and the user {units.USER}")
+
+
+def _say_kept(paths: Sequence[str]) -> None:
+    if paths:
+        service.say(f"kept       {', '.join(paths)}; to delete them too: gpuaas-platform uninstall --purge")
+    else:
+        service.say("nothing of the platform is installed")
 
 
 def _require_machine() -> None:

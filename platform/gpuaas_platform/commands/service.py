@@ -18,6 +18,7 @@ from gpuaas_platform import server
 from gpuaas_platform.commands import units
 
 READY_S_MAX, _LOOK_EVERY_S, _SAY_EVERY_S = 120.0, 0.5, 5.0
+_UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 
 
 class CannotInstall(Exception):
@@ -73,37 +74,42 @@ def wait_until_ready(listen: server.Listen, settings: str) -> None:
     authority = Path(units.value(settings, "GPUAAS_TLS_AUTHORITY_FILE") or units.DATA / "keys" / "tls-authority.crt")
     url = local_url(listen)
     began, shown_s = time.monotonic(), 0.0
-    while not (ready := _is_ready(url, authority if listen.encrypted else None)):
+    while why := why_not_ready(url, authority if listen.encrypted else None):
         waited_s = time.monotonic() - began
+        if _UNTRUSTED in why:
+            fix = f"Check GPUAAS_TLS_CERTIFICATE_FILE and GPUAAS_TLS_AUTHORITY_FILE in {units.SETTINGS_FILE}"
+            raise CannotInstall(f"the server runs at {url}, and clients refuse its certificate: {why}", fix)
         if state()["ActiveState"] in ("failed", "inactive") or waited_s > READY_S_MAX:
-            break
+            text = f"the server does not answer on {url}: {why}\n{_last_log(8)}"
+            raise CannotInstall(text, f"Look at: journalctl -u {units.SERVICE}")
         if waited_s - shown_s >= _SAY_EVERY_S:
             shown_s = waited_s
-            say(f"waiting    {url}/readyz ({waited_s:.0f} s)\n{_last_log(2)}")
+            say(f"waiting    {url}/readyz ({waited_s:.0f} s): {why}\n{_last_log(2)}")
         time.sleep(_LOOK_EVERY_S)
-    if not ready:
-        raise CannotInstall(
-            f"the server does not answer on {url}\n{_last_log(8)}", f"Look at: journalctl -u {units.SERVICE}"
-        )
     say(f"ready      {url}/readyz")
 
 
 def _last_log(lines: int) -> str:
-    """Return the last lines that the server itself has written, without those of systemd."""
-    match = f"_SYSTEMD_UNIT={units.SERVICE}"
+    """Return the last lines that the server has written since its last start, without those of systemd."""
+    match = f"_SYSTEMD_INVOCATION_ID={state()['InvocationID']}"
     text = output("journalctl", match, "-n", str(lines), "-o", "cat", "--no-pager", "--quiet")
     return "\n".join(f"    {line}" for line in text.splitlines())
 
 
-def _is_ready(url: str, authority: Path | None) -> bool:
-    """Ask the server of this machine. Its certificate may name another address, so only its authority is checked."""
-    context: ssl.SSLContext | bool = False
-    with contextlib.suppress(OSError, httpx.TransportError):
-        if authority is not None:
-            context = ssl.create_default_context(cafile=authority)
-            context.check_hostname = False
-        return httpx.get(f"{url}/readyz", verify=context, timeout=5, trust_env=False).status_code == httpx.codes.OK
-    return False
+def why_not_ready(url: str, authority: Path | None) -> str:
+    """Ask the server of this machine; return "" if it is ready. Its certificate may name another address, so only its
+    authority is checked."""
+    try:
+        context = False if authority is None else ssl.create_default_context(cafile=authority)
+    except OSError as error:
+        return f"{authority} cannot be read: {error.strerror or error}"
+    if isinstance(context, ssl.SSLContext):
+        context.check_hostname = False
+    try:
+        answer = httpx.get(f"{url}/readyz", verify=context, timeout=5, trust_env=False)
+    except httpx.TransportError as error:
+        return str(error) or type(error).__name__
+    return "" if answer.status_code == httpx.codes.OK else f"it answers {answer.status_code}"
 
 
 def local_url(listen: server.Listen) -> str:
@@ -119,7 +125,7 @@ def _release_of(pid: str) -> Path:
 
 
 def state() -> dict[str, str]:
-    shown = output("systemctl", "show", "-p", "ActiveState,MainPID", units.SERVICE)
+    shown = output("systemctl", "show", "-p", "ActiveState,MainPID,InvocationID", units.SERVICE)
     return dict(line.split("=", 1) for line in shown.splitlines())
 
 

@@ -16,7 +16,7 @@ from cryptography.exceptions import InvalidTag
 
 from gpuaas_platform.custody import envelope
 from gpuaas_platform.custody import port as custody
-from gpuaas_platform.kit import ids, keys
+from gpuaas_platform.kit import ids, keys, private
 from gpuaas_platform.kit.settings import Settings
 
 Keys = dict[str, bytes]
@@ -196,7 +196,7 @@ class KeyRing:
         if not self.file.writable:
             yield
             return
-        with open(self.file.path.with_suffix(".lock"), "w") as file:
+        with private.open_lock(self.file.path.with_suffix(".lock")) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:

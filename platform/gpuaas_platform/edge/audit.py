@@ -8,8 +8,9 @@ from gpuaas_contract.endpoint import AnyEndpoint
 from gpuaas_contract.identity import Project
 from gpuaas_contract.paths import Path
 
-from gpuaas_platform.call import Call, Origin, Owner
+from gpuaas_platform.call import Call, Origin, Owner, Site
 from gpuaas_platform.kit import db
+from gpuaas_platform.record import refusals
 from gpuaas_platform.record import service as record
 
 _ID = re.compile(r"[a-z]+_[0-9a-hjkmnp-tv-z]{26}")
@@ -20,15 +21,15 @@ async def change(tx: db.Tx, endpoint: AnyEndpoint, call: Call, answer: object) -
     await record.audit(tx, call.origin, endpoint.name, subject, call.owner, details=call.details)
 
 
-async def denial(tx: db.Tx, endpoint: AnyEndpoint, origin: Origin, project: Project | None, org_id: str) -> None:
-    """Write the audit row of a refusal. `org_id` must exist: a made-up id must not start a new audit chain."""
+async def denial(site: Site, endpoint: AnyEndpoint, origin: Origin, project: Project | None, org_id: str) -> None:
+    """Record a refusal. `org_id` must exist: a made-up id must not start a new audit chain."""
     owner, details = Owner(org_id, project.project_id if project else ""), {"permission": endpoint.permission}
-    await record.audit(tx, origin, "authz.deny", endpoint.name, owner, result="failure", details=details)
+    await refusals.deny(site, origin, "authz.deny", endpoint.name, owner, details)
 
 
-async def policy_denial(tx: db.Tx, endpoint: AnyEndpoint, call: Call, details: dict[str, object]) -> None:
-    """Write the audit row of a request that a policy overlay denies, also of a dry run."""
-    await record.audit(tx, call.origin, "policy.deny", endpoint.name, call.owner, result="failure", details=details)
+async def policy_denial(endpoint: AnyEndpoint, call: Call, details: dict[str, object]) -> None:
+    """Record a request that a policy overlay denies, also a dry run."""
+    await refusals.deny(call.site, call.origin, "policy.deny", endpoint.name, call.owner, details)
 
 
 def target(subject: str, path: Path, answer: object) -> str:

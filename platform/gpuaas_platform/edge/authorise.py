@@ -113,9 +113,7 @@ class Authoriser:
 
     async def refuse(self, endpoint: AnyEndpoint, origin: Origin, admission: Admission, verdict: Verdict) -> NoReturn:
         self._metrics.denials.inc()
-        await self._site.database.write(
-            lambda tx: audit.denial(tx, endpoint, origin, admission.project, admission.org_id)
-        )
+        await audit.denial(self._site, endpoint, origin, admission.project, admission.org_id)
         if verdict == "denied":
             details = {"permission": endpoint.permission}
             raise errors.PermissionDenied(f"This needs {endpoint.permission}.", details=details)

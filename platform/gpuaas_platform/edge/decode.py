@@ -17,22 +17,25 @@ from gpuaas_contract import characters, errors
 from gpuaas_contract.endpoint import AnyEndpoint
 from gpuaas_contract.wire import NoBody, Query
 
-from gpuaas_platform.edge import json_keys, sizes
+from gpuaas_platform.edge import json_keys, shape, sizes
 
 _Type = msgspec.inspect.Type
 _PARSED = (msgspec.inspect.IntType, msgspec.inspect.FloatType, msgspec.inspect.BoolType)
 
 BODY_MAX_BYTES = 1_048_576
-DEPTH_MAX = 64
 SEGMENT_MAX = 255
 HEADER_MAX = 255
+_QUERIES_KEPT, _QUERY_KEPT_MAX = 64, 128
+"""How many decoded queries are cached per endpoint, and the length in bytes up to which a query is cached."""
 _INTEGER_MIN, _INTEGER_MAX = -(2**63), 2**63 - 1
 
 _PLAIN_SEGMENT = re.compile(rb"[A-Za-z0-9_-]{1,%d}" % SEGMENT_MAX)
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _LONG_NUMBER = re.compile(rb"\d{19}")
-_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
-_AT = re.compile(r" - at `(?:key in )?\$?(.*)`$")
+_AT = " - at `"
+"""In a message of msgspec: what follows is the path of the wrong value."""
+_WORD_MAX = 100
+"""Longest word for which a similar known word is searched."""
 _QUOTED = re.compile(r"`([^`]*)`")
 _BYTE = re.compile(r"\(byte (\d+)\)")
 
@@ -57,6 +60,9 @@ def query_reader(endpoint: AnyEndpoint) -> Callable[[bytes], tuple[Query, bool]]
     def read(raw: bytes) -> tuple[Query, bool]:
         if not raw:
             return defaults, False
+        return read_short(raw) if len(raw) <= _QUERY_KEPT_MAX else read_pairs(raw)
+
+    def read_pairs(raw: bytes) -> tuple[Query, bool]:
         values = _pairs(raw, known)
         dry_run = values.pop("dry_run", "false") if endpoint.mutates else "false"
         if dry_run not in ("true", "false"):
@@ -64,6 +70,8 @@ def query_reader(endpoint: AnyEndpoint) -> Callable[[bytes], tuple[Query, bool]]
         parameters = {name: _parameter(name, text, kinds[name], name in texts) for name, text in values.items()}
         return endpoint.query(**parameters), dry_run == "true"
 
+    # Callers send the same short queries repeatedly, such as `page_size=100`.
+    read_short = functools.lru_cache(_QUERIES_KEPT)(read_pairs)
     return read
 
 
@@ -80,17 +88,16 @@ def body_reader(endpoint: AnyEndpoint) -> Callable[[bytes], object]:
             return NoBody()
         if not raw:
             raise errors.InvalidRequest(f"The body is empty; {endpoint.name} needs JSON.", details={"position": 0})
-        if raw.count(b"[") + raw.count(b"{") > DEPTH_MAX:
-            _check_depth(raw)
+        shape.check(raw)
         try:
             document = characters.replaced(raw) if is_of_node else raw
             body: object = decoder.decode(document)
+            if characters.may_be_refused(document) or _LONG_NUMBER.search(document):
+                _check_values(msgspec.json.decode(document), secrets=secrets)
         except msgspec.ValidationError as error:
             raise _refusal(error, kind) from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise _broken(raw, error) from error
-        if characters.may_be_refused(document) or _LONG_NUMBER.search(document):
-            _check_values(msgspec.json.decode(document), secrets=secrets)
         key = json_keys.repeated(raw)
         if key is not None:
             raise _invalid(f"The body has the key `{key[:100]}` more than once in one object.", key[:100])
@@ -181,18 +188,6 @@ def _check_number(value: object, name: str) -> None:
         raise _invalid(f"`{name}` does not fit 64 bits.", name)
 
 
-def _check_depth(raw: bytes) -> None:
-    depth = 0
-    for bracket in _BRACKETS.finditer(raw):
-        if bracket[0] in (b"[", b"{"):
-            depth += 1
-            if depth > DEPTH_MAX:
-                text = f"The body is nested deeper than {DEPTH_MAX} levels (byte {bracket.start()})."
-                raise errors.InvalidRequest(text, details={"position": bracket.start()})
-        elif bracket[0] in (b"]", b"}"):
-            depth -= 1
-
-
 def _check_values(value: object, path: str = "", *, secrets: frozenset[str] = frozenset()) -> None:
     """Refuse values that JSON allows and the platform does not: control characters and integers over 64 bits."""
     if isinstance(value, dict):
@@ -213,7 +208,7 @@ def _check_values(value: object, path: str = "", *, secrets: frozenset[str] = fr
 def _broken(raw: bytes, error: Exception) -> errors.InvalidRequest:
     """Return the error for a body that is not JSON, with the line and column of the flaw."""
     try:
-        json.loads(raw)
+        json.loads(raw, parse_int=float)  # int refuses numbers of more than 4300 digits
         where, position = "", 0
     except json.JSONDecodeError as broken:
         where, position = f" in line {broken.lineno}, column {broken.colno}", broken.pos
@@ -226,10 +221,7 @@ def _broken(raw: bytes, error: Exception) -> errors.InvalidRequest:
 
 def _refusal(error: msgspec.ValidationError, kind: object) -> errors.ValidationFailed:
     """Turn msgspec's error into ours: add the field as data and, for a probable typo, the word that was meant."""
-    message = str(error)
-    at = _AT.search(message)
-    path = at[1].strip(".") if at else ""
-    text = message[: at.start()] if at else message
+    text, path = _split(str(error))
     quoted = _QUOTED.findall(text)
     if text.startswith("Object contains unknown field") and quoted:
         known = [field.encode_name for field in getattr(_unwrapped(_kind_at(kind, path)), "fields", ())]
@@ -245,21 +237,34 @@ def _refusal(error: msgspec.ValidationError, kind: object) -> errors.ValidationF
     return _invalid(f"{where}{why or text}", path or "$")
 
 
+def _split(message: str) -> tuple[str, str]:
+    """Return the text of msgspec's message and the path in it. No regular expression: the body controls the message,
+    and with many signs of a path in it, a search would take minutes."""
+    text, sign, path = message.rpartition(_AT)
+    if not sign:
+        return message, ""
+    return text, path.removesuffix("`").removeprefix("key in ").removeprefix("$").strip(".")
+
+
 def _invalid(message: str, field: str, **details: object) -> errors.ValidationFailed:
     return errors.ValidationFailed(characters.clean(message), details={"field": characters.clean(field), **details})
 
 
 def _unknown(name: str, known: list[str], field: str, what: str) -> errors.ValidationFailed:
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    close = _similar(name, known)
     hint = f"did you mean `{close[0]}`?" if close else f"known: {', '.join(known) or 'none'}."
     return _invalid(f"unknown {what} `{field[:200]}`; {hint}", field[:200], known=known)
 
 
 def _not_among(what: str, word: str, known: list[str], field: str) -> errors.ValidationFailed:
     """Return the error for a word that is not one of the allowed words `known`."""
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    close = _similar(word, known)
     hint = f"did you mean `{close[0]}`? " if close else ""
     return _invalid(f"{what} does not take `{word[:100]}`; {hint}Allowed: {', '.join(known)}.", field, known=known)
+
+
+def _similar(word: str, known: list[str]) -> list[str]:
+    return difflib.get_close_matches(word, known, n=1, cutoff=0.6) if len(word) <= _WORD_MAX else []
 
 
 def _is_out_of_range(text: str) -> bool:

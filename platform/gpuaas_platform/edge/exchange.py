@@ -9,11 +9,11 @@ from gpuaas_contract import errors
 from starlette.requests import Request
 
 from gpuaas_platform.call import Caller
-from gpuaas_platform.edge import decode, listener
+from gpuaas_platform.edge import cycle, decode
 from gpuaas_platform.edge.response import NO_STORE, Header, Response
 from gpuaas_platform.kit import ids, peers, traces
 
-Message = listener.Message
+Message = cycle.Message
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
@@ -24,17 +24,20 @@ _CORRELATION_MAX = 128
 _SENT_ONCE = (
     b"authorization",
     b"content-type",
+    b"host",
     b"idempotency-key",
     b"if-match",
     b"if-none-match",
     b"last-event-id",
+    b"transfer-encoding",
     b"x-idempotency-key",
     b"x-project-id",
 )
 """Headers that decide what a request does. Of a repeated one the platform would use the last and a proxy perhaps the
 first, so it is refused."""
 _OF_REQUEST = (
-    "_link",
+    "_cycle",
+    "_repeated",
     "_scope",
     "headers",
     "method",
@@ -45,7 +48,7 @@ _OF_REQUEST = (
     "correlation_id",
     "trace",
 )
-_OF_PROGRESS = ("_admit", "admitted_s", "caller", "now", "org_id", "project_id", "route", "started_s")
+_OF_PROGRESS = ("_admit", "admitted_s", "caller", "is_stranger", "now", "org_id", "project_id", "route", "started_s")
 
 
 class Exchange:
@@ -59,17 +62,22 @@ class Exchange:
         self.now = now
         self._admit = admit
         self.started_s = time.perf_counter()
-        self._scope, self.receive = scope, receive
-        self._link = listener.take_link(scope)
-        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self._cycle, self.receive = cycle.take(scope), receive
+        self._scope = scope if self._cycle is None else None
+        lines: list[Header] = scope["headers"]
+        self.headers: dict[bytes, bytes] = dict(lines) if self._cycle is None else self._cycle.headers
+        self._repeated = lines if len(lines) != len(self.headers) else ()
+        """All headers, if one of them is repeated. In `headers` it has its last value."""
         self.method: str = scope["method"]
         self.path: bytes = scope.get("raw_path") or scope["path"].encode()
         self.query_string: bytes = scope.get("query_string", b"")
         client = scope.get("client")
         self.peer: str = client[0] if client else ""
         self.correlation_id = _correlation_id(self.headers.get(b"x-correlation-id", b""))
-        self.trace = traces.trace_of(self.headers.get(b"traceparent", b"").decode("latin-1"))
+        self.trace = traces.trace_of(self.header(b"traceparent"))
         self.caller, self.org_id, self.project_id, self.route = ANONYMOUS, "", "", ""
+        self.is_stranger = True
+        """Whether the caller may not see the project or organisation that the route names."""
         self.admitted_s = self.started_s
         """When the caller's permission for this request was last checked (`time.perf_counter`)."""
 
@@ -79,10 +87,11 @@ class Exchange:
 
     def header_lines(self, name: bytes) -> list[str]:
         """Return the values of a header that may be sent in several lines, in their order."""
-        return [value.decode("latin-1") for key, value in self._scope["headers"] if key == name]
+        lines = self._repeated or self.headers.items()
+        return [value.decode("latin-1") for key, value in lines if key == name]
 
     def refuse_repeated_headers(self) -> None:
-        if len(self.headers) == len(self._scope["headers"]):
+        if not self._repeated:
             return
         for name in _SENT_ONCE:
             if len(self.header_lines(name)) > 1:
@@ -107,16 +116,17 @@ class Exchange:
             "trace_id": self.trace.trace_id,
             "org_id": self.org_id,
             "project_id": self.project_id,
-            "actor": f"{self.caller.actor_type}:{self.caller.actor_id}",
+            "actor": self.actor(),
         }
+
+    def actor(self) -> str:
+        return f"{self.caller.actor_type}:{self.caller.actor_id}"
 
     async def body(self) -> bytes:
         if self._content_length() > decode.BODY_MAX_BYTES:
             raise errors.BodyTooLarge
-        if self._link is not None and self._link.body_is_here():
-            # The usual case: the whole body has arrived, so `receive` does not wait and needs no timeout.
-            body: bytes = (await self.receive()).get("body", b"")
-        else:
+        body = self._cycle.take_body() if self._cycle is not None else None
+        if body is None:
             body = await self._rest_of_body()
         if body:
             decode.check_content_type(self.header(b"content-type"))
@@ -165,6 +175,9 @@ class Exchange:
         return int(length) if length.isdigit() else 0
 
     async def is_gone(self) -> bool:
+        """Return whether the caller closed the connection."""
+        if self._scope is None:
+            return self._cycle is not None and self._cycle.disconnected
         return await Request(self._scope, self.receive).is_disconnected()
 
     def response_start(self, response: Response) -> Message:
@@ -173,14 +186,14 @@ class Exchange:
     def send_whole(self, response: Response) -> bool:
         """Send the response in one write. Return False if that is not possible; the caller then uses `send`."""
         content = response.content if self.method != "HEAD" else b""
-        return self._link is not None and self._link.send_whole(response.status, self._headers(response), content)
+        return self._cycle is not None and self._cycle.send_whole(response.status, self._headers(response), content)
 
     async def send(self, send: Send, response: Response) -> None:
         await send(self.response_start(response))
         await send({"type": "http.response.body", "body": response.content if self.method != "HEAD" else b""})
 
     def _headers(self, response: Response) -> list[Header]:
-        traced = (b"traceparent", self.trace.header().encode())
+        traced = (b"traceparent", self.trace.header.encode())
         headers = [(b"x-correlation-id", self.correlation_id.encode()), traced, NO_STORE]
         if response.status != 304:
             headers.append((b"content-type", response.media_type))

@@ -1,12 +1,11 @@
-"""Limits on the head of a request, for every connection. `listener` adds the rest of the protocol."""
-
-from typing import Any
+"""Limits on the head of a request, for every connection. `cycle` serves the requests, `listener` adds the rest of the
+protocol."""
 
 import httptools
 from gpuaas_contract import errors
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from gpuaas_platform.edge import response
+from gpuaas_platform.edge import cycle, response
 from gpuaas_platform.kit import ids
 
 HEAD_BYTES_MAX = 32 * 1024
@@ -22,7 +21,7 @@ class _Refused(Exception):
     """Stops the parser."""
 
 
-class BoundedHeads(HttpToolsProtocol):
+class BoundedHeads(cycle.Cycles):
     """Refuses a head that is too large, before the parser stores more of it. uvicorn and its parser have no limit, and
     a head is read before the caller is known.
 
@@ -31,10 +30,6 @@ class BoundedHeads(HttpToolsProtocol):
     with an earlier request can be twice as large. Lines are counted after each read."""
 
     _head_bytes_left = HEAD_BYTES_MAX
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self.headers = []
 
     def data_received(self, data: bytes | memoryview) -> None:
         left = self._head_bytes_left - len(data)
@@ -45,7 +40,7 @@ class BoundedHeads(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            return  # uvicorn is configured without web sockets; the request is served without the upgrade
+            return  # there are no web sockets here; the request is served without the upgrade
         except httptools.HttpParserError:
             too_large = len(self.headers) > HEAD_LINES_MAX
             self._refuse(errors.HeadTooLarge() if too_large else errors.InvalidRequest(_NOT_HTTP))
@@ -68,7 +63,7 @@ class BoundedHeads(HttpToolsProtocol):
         if len(self.headers) > HEAD_LINES_MAX or len(self.pipeline) >= PIPELINED_MAX:
             raise _Refused
         super().on_headers_complete()
-        # Trailers are ignored. uvicorn would append them to the headers of the request, which is being served already.
+        # Trailers are ignored. Else they would become headers of the request, which is being served already.
         self.headers = []
 
     def on_body(self, body: bytes) -> None:
@@ -85,13 +80,13 @@ class BoundedHeads(HttpToolsProtocol):
     def _refuse(self, error: errors.ApiError) -> None:
         """Close the connection. Send the error first, unless the client would take it as the response to an earlier
         request."""
-        cycle = self.cycle
-        is_in_body = cycle is not None and cycle.more_body and not cycle.response_started and not self.pipeline
-        if cycle is None or cycle.response_complete or is_in_body:
+        last = self.cycle
+        is_in_body = last is not None and last.more_body and not last.response_started and not self.pipeline
+        if last is None or last.response_complete or is_in_body:
             self.transport.write(self._encoded(response.problem(error, ids.new("cor"))))
         if is_in_body:
-            cycle.disconnected = True
-            cycle.message_event.set()
+            last.disconnected = True
+            last.message_event.set()
         self.transport.close()
 
     def _encoded(self, refusal: response.Response) -> bytes:

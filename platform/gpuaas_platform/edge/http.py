@@ -55,12 +55,13 @@ class Application:
         self.metrics = telemetry.Metrics(site)
         site.database.on_group = self.metrics.group_committed
         self._authoriser = Authoriser(site, self.metrics)
-        self._proxies = peers.Proxies(site.settings.trusted_proxies)
+        trusted = site.settings.trusted_proxies
+        self._proxies = peers.Proxies(trusted) if trusted else None
         self._in_flight = idempotency.InFlight()
         self._probes = {path.encode(): probe for path, probe in health.probes(site, self.metrics).items()}
         self._quiet = frozenset(self._probes)
         """Probe paths. Load balancers call them every second, so only failures are logged."""
-        self._guards = streams.Guards(site.settings.stream_recheck_s)
+        self._guards = streams.Guards(site.settings.stream_recheck_s, site.settings.streams_per_caller_max)
         self._routes: router.Tree[_Route] = router.Tree()
         handlers = run.handlers(endpoints, domains)
         for handler in handlers.values():
@@ -72,9 +73,10 @@ class Application:
         if scope["type"] != "http":
             return
         exchange = Exchange(scope, receive, self._site.clock(), self._admit_again)
-        if self._proxies:
+        if self._proxies is not None:
             header = self._site.settings.forwarded_header
             exchange.peer = self._proxies.peer(exchange.peer, header, exchange.header_lines(header.encode()))
+        del scope  # a long poll waits in the next line; it uses the exchange
         stream = await self._exchange(exchange, send)
         if stream is None:
             return
@@ -161,16 +163,24 @@ class Application:
         try:
             response = await running
         except errors.PolicyDenied as error:
-            details = error.details
-            await self._site.database.write(lambda tx: audit.policy_denial(tx, endpoint, call, details))
+            await audit.policy_denial(endpoint, call, error.details)
             raise
         if route.waits and time.perf_counter() - exchange.admitted_s > self._site.settings.stream_recheck_s:
             # The handler waited. In that time the caller may have lost the permission to see the answer.
             await exchange.admit_again()
+        if response.source is not None:
+            self._refuse_too_many(exchange, response.source)
         return response
 
+    def _refuse_too_many(self, exchange: Exchange, source: Source) -> None:
+        try:
+            self._guards.refuse_too_many(exchange.caller.actor_id)
+        except errors.TooManyStreams:
+            source.close()
+            raise
+
     def _remember(self, exchange: Exchange, error: errors.ApiError) -> None:
-        if exchange.project_id:
+        if exchange.project_id and not exchange.is_stranger:
             caller, kept = exchange.caller, recent_refusals.MESSAGE_MAX
             request = RefusedRequest(
                 occurred_at=exchange.now,
@@ -197,16 +207,19 @@ class Application:
     ) -> tuple[streams.Guard, Source]:
         """Send the start of a streamed response. While it is sent, a guard checks regularly whether the caller may
         still read it."""
+        key = (exchange.header(b"authorization"), exchange.path)
+        # Joined before the first wait, so that streams that start at the same time are counted too.
+        guard = self._guards.join(exchange.caller.actor_id, key, exchange.admit_again, source)
         try:
             await send(exchange.response_start(response))
             if response.media_type == streams.MEDIA_TYPE:
                 await send(streams.RETRY)
         except BaseException:
+            self._guards.leave(guard, source)
             source.close()
             raise
         logs.CONTEXT.set(functools.partial(dict, correlation_id=exchange.correlation_id))
-        key = (exchange.header(b"authorization"), exchange.path)
-        return self._guards.join(key, exchange.admit_again, source), source
+        return guard, source
 
     async def _admit_again(self, exchange: Exchange) -> Caller:
         match = self._routes.match(exchange.method, exchange.path)
@@ -219,9 +232,10 @@ class Application:
 
     async def _authorise(self, endpoint: AnyEndpoint, exchange: Exchange, path: Path, admission: Admission) -> Origin:
         """Return the origin of the request. If the caller may not make it, write an audit row and raise."""
-        caller, traceparent = admission.caller, exchange.trace.header()
-        origin = Origin(caller, exchange.correlation_id, exchange.now, exchange.peer, endpoint.name, traceparent)
+        trace, now = exchange.trace.header, exchange.now
+        origin = Origin(admission.caller, exchange.correlation_id, now, exchange.peer, endpoint.name, trace)
         verdict = self._authoriser.decide(endpoint, exchange, path, admission)
+        exchange.is_stranger = verdict == "hidden"
         if verdict != "allowed":
             await self._authoriser.refuse(endpoint, origin, admission, verdict)
         return origin
@@ -229,9 +243,18 @@ class Application:
     def _report(self, exchange: Exchange, response: Response, observe: Callable[[int, float], None]) -> None:
         duration_s = time.perf_counter() - exchange.started_s
         observe(response.status, duration_s)
-        route, milliseconds, fields = exchange.route or _NO_ROUTE, round(duration_s * 1000, 2), exchange.log_fields()
         line = telemetry.RequestLine(
-            clock.utc_now(), route, exchange.method, response.status, response.code, ms=milliseconds, **fields
+            clock.utc_now(),
+            exchange.route or _NO_ROUTE,
+            exchange.method,
+            response.status,
+            response.code,
+            exchange.correlation_id,
+            exchange.trace.trace_id,
+            exchange.org_id,
+            exchange.project_id,
+            exchange.actor(),
+            int(duration_s * 100_000) / 100,  # faster than `round`
         )
         if not (exchange.path in self._quiet and response.status == 200):
             logs.info(line)

@@ -31,9 +31,14 @@ def _is_complete(raw: bytes) -> bool:
 
 
 def _check(pairs: list[tuple[str, object]]) -> None:
-    if len(dict(pairs)) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise _Repeated(next(key for key in keys if keys.count(key) > 1))
+    if len(dict(pairs)) == len(pairs):
+        return
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            raise _Repeated(key)
+        seen.add(key)
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_check)
+# float, because int refuses numbers of more than 4300 digits.
+_DECODER = json.JSONDecoder(object_pairs_hook=_check, parse_int=float)

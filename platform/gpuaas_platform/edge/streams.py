@@ -5,6 +5,7 @@ While a stream is open, a guard checks every few seconds whether the caller may 
 
 import asyncio
 import contextvars
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -31,8 +32,8 @@ _SEND_S_MAX = 30.0
 class Guard:
     """Checks whether the streams of one token on one path may continue."""
 
-    def __init__(self, key: tuple[str, bytes], check: Callable[[], Awaitable[object]]) -> None:
-        self.key, self.check = key, check
+    def __init__(self, caller_id: str, key: tuple[str, bytes], check: Callable[[], Awaitable[object]]) -> None:
+        self.caller_id, self.key, self.check = caller_id, key, check
         self.sources: set[Source] = set()
 
     def end(self) -> None:
@@ -43,16 +44,25 @@ class Guard:
 class Guards:
     """Runs the check of every guard at intervals while streams are open. Streams of the same guard share a check."""
 
-    def __init__(self, recheck_s: float) -> None:
-        self._recheck_s = recheck_s
+    def __init__(self, recheck_s: float, per_caller_max: int = 0) -> None:
+        self._recheck_s, self._per_caller_max = recheck_s, per_caller_max
         self._open: dict[tuple[str, bytes], Guard] = {}
+        self._counts: Counter[str] = Counter()
+        """Caller -> number of open streams."""
         self._rounds: asyncio.Task[None] | None = None
 
-    def join(self, key: tuple[str, bytes], check: Callable[[], Awaitable[object]], source: Source) -> Guard:
+    def refuse_too_many(self, caller_id: str) -> None:
+        if 0 < self._per_caller_max <= self._counts[caller_id]:
+            raise errors.TooManyStreams(details={"streams_max": self._per_caller_max})
+
+    def join(
+        self, caller_id: str, key: tuple[str, bytes], check: Callable[[], Awaitable[object]], source: Source
+    ) -> Guard:
         guard = self._open.get(key)
         if guard is None:
-            guard = self._open[key] = Guard(key, check)
+            guard = self._open[key] = Guard(caller_id, key, check)
         guard.sources.add(source)
+        self._counts[caller_id] += 1
         if self._rounds is None or self._rounds.done():
             # The task gets its own context, so that its log lines do not carry the fields of the first caller.
             self._rounds = asyncio.create_task(self._run(), name="stream guards", context=contextvars.Context())
@@ -60,6 +70,9 @@ class Guards:
 
     def leave(self, guard: Guard, source: Source) -> None:
         guard.sources.discard(source)
+        self._counts[guard.caller_id] -= 1
+        if not self._counts[guard.caller_id]:
+            del self._counts[guard.caller_id]
         if not guard.sources and self._open.get(guard.key) is guard:
             del self._open[guard.key]
 

@@ -83,9 +83,7 @@ def of_account(account: ServiceAccount) -> Caller:
 async def actors(reader: db.Reader, actor_ids: Collection[str], now: datetime.datetime) -> dict[str, Actor]:
     """Return users and service accounts by id, with three reads per batch. Unknown ids are left out."""
     actors_by_id: dict[str, Actor] = {}
-    ordered = sorted(set(actor_ids))
-    for first in range(0, len(ordered), _BATCH):
-        some = ordered[first : first + _BATCH]
+    for some in db.chunks(sorted(set(actor_ids)), _BATCH):
         roles = await store.bindings_of(reader, some, now)
         for user in await store.users_with_ids(reader, some):
             caller = Caller("user", user.user_id, user.name, tuple(roles.get(user.user_id, ())))

@@ -1,5 +1,6 @@
 """Pure rules: which targets a permission applies to, who may give which role, and which names are valid."""
 
+import functools
 import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
@@ -30,6 +31,7 @@ def decide(bindings: Iterable[Binding], permission: str | Collection[str], scope
     return "denied" if reaching else "hidden"
 
 
+@functools.lru_cache(1024)
 def holders(permission: str) -> frozenset[str]:
     """Return the roles that contain a permission of the platform."""
     return frozenset(role for role, keys in ROLES.items() if permission in keys)

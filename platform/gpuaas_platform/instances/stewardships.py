@@ -1,7 +1,7 @@
 """SQL of stewardships: which controller looks after an instance between operations. `operations.stewards` uses it."""
 
 import datetime
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -66,7 +66,7 @@ async def of_app(reader: db.Reader, project_id: str, app_slug: str) -> list[Depl
 
 
 async def put(tx: db.Tx, rows: Iterable[Row]) -> None:
-    for part in _chunks(list(rows)):
+    for part in db.chunks(list(rows), _ROWS_PER_STATEMENT):
         values = ", ".join(f"({db.marks(4, 1 + 4 * number)})" for number in range(len(part)))
         sql = f"""INSERT INTO stewardships (instance_id, expires_at, is_unobserved, document) VALUES {values}
                   ON CONFLICT (instance_id) DO UPDATE SET expires_at = excluded.expires_at,
@@ -107,8 +107,3 @@ def _row(row: db.Row | tuple[object, object, object]) -> Row:
 def _values(row: Row) -> tuple[object, ...]:
     expires_at = clock.micros(row.steward.expires_at)
     return row.instance_id, expires_at, int(row.is_unobserved), _ENCODE(row.steward).decode()
-
-
-def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    for first in range(0, len(rows), _ROWS_PER_STATEMENT):
-        yield rows[first : first + _ROWS_PER_STATEMENT]

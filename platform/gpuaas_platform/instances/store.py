@@ -15,7 +15,7 @@ INSTANCES = SplitTable(
     Instance,
     "instance_id",
     "instance_requests",
-    ("placement", "inputs", "previous_inputs", "artifacts"),
+    ("placement", "inputs", "previous_inputs", "inputs_before", "artifacts"),
     ("steward",),
     project_id=lambda instance: instance.project_id,
     app_slug=lambda instance: instance.app_slug,

@@ -1,4 +1,6 @@
-"""Pure: whether an address belongs to the public internet. `artifacts.fetch` connects to no other by default."""
+"""Pure: whether an address belongs to the public internet, or to this machine.
+
+`artifacts.fetch` connects to public addresses only, unless an operator lists the host."""
 
 import ipaddress
 
@@ -21,6 +23,14 @@ _NOT_PUBLIC = tuple(
 _LAST_32_BITS = (1 << 32) - 1
 _ISATAP = 0x5EFE
 """In bits 32 to 63 of an IPv6 address, with or without the universal bit: the rest is an IPv4 address."""
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine: a loopback address, or the name `localhost`."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def is_public(text: str) -> bool:

@@ -7,13 +7,14 @@ use cases never run concurrently and each sees the changes of all earlier ones.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
 from gpuaas_contract import errors
 
 Result = TypeVar("Result")
+Item = TypeVar("Item")
 OnGroup = Callable[[int, float], None]
 """Called after each group with the number of its writers and the seconds that it took."""
 
@@ -66,6 +67,12 @@ UseCase = Callable[[Tx], Awaitable[Result]]
 def marks(count: int, first: int = 1) -> str:
     """Return the placeholders `$1, $2, …` for `count` values, starting with the number `first`."""
     return ", ".join(f"${position}" for position in range(first, first + count))
+
+
+def chunks(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    """Yield the items in parts of this size. A statement for each item would need many trips to the store; one
+    statement for all of them would be slow to prepare."""
+    return (items[first : first + size] for first in range(0, len(items), size))
 
 
 def equal(wanted: Mapping[str, str | None]) -> tuple[str, list[str]]:

@@ -28,16 +28,50 @@ class Check:
         self._due_at = time.monotonic() + self._every_s
 
 
+class Listener:
+    """Waits for wake-ups of a topic. Like `asyncio.Event`, but for one waiter, with a timeout and without a queue of
+    800 bytes: tens of thousands of long polls wait at the same time."""
+
+    __slots__ = ("_waiting", "is_woken")
+
+    def __init__(self) -> None:
+        self.is_woken = False
+        self._waiting: asyncio.Future[None] | None = None
+
+    def wake(self) -> None:
+        self.is_woken = True
+        _end(self._waiting)
+
+    async def wait(self, timeout_s: float) -> bool:
+        """Wait for the next wake-up or the timeout, then reset the listener. Return whether there was a wake-up."""
+        if not self.is_woken:
+            loop = asyncio.get_running_loop()
+            self._waiting = loop.create_future()
+            timer = loop.call_later(timeout_s, _end, self._waiting)
+            try:
+                await self._waiting
+            finally:
+                timer.cancel()
+                self._waiting = None
+        was_woken, self.is_woken = self.is_woken, False
+        return was_woken
+
+
+def _end(waiting: asyncio.Future[None] | None) -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(None)
+
+
 class Hub:
     def __init__(self) -> None:
-        self._listeners: dict[str, set[asyncio.Event]] = defaultdict(set)
+        self._listeners: dict[str, set[Listener]] = defaultdict(set)
         self.closing = False
         self.waiting = 0
         """Number of long polls that currently wait."""
 
     def notify(self, topic: str) -> None:
         for listener in self._listeners.get(topic, ()):
-            listener.set()
+            listener.wake()
 
     def notify_all(self) -> None:
         """Wake every listener. Used if wake-ups may have been missed."""
@@ -50,15 +84,22 @@ class Hub:
         self.notify_all()
 
     @contextlib.contextmanager
-    def listen(self, topic: str) -> Iterator[asyncio.Event]:
-        listener = asyncio.Event()
-        self._listeners[topic].add(listener)
+    def listen(self, topic: str) -> Iterator[Listener]:
+        listener = self._added(topic)
         try:
             yield listener
         finally:
-            self._listeners[topic].discard(listener)
-            if not self._listeners[topic]:
-                del self._listeners[topic]
+            self._remove(topic, listener)
+
+    def _added(self, topic: str) -> Listener:
+        listener = Listener()
+        self._listeners[topic].add(listener)
+        return listener
+
+    def _remove(self, topic: str, listener: Listener) -> None:
+        self._listeners[topic].discard(listener)
+        if not self._listeners[topic]:
+            del self._listeners[topic]
 
     async def poll(
         self,
@@ -72,7 +113,8 @@ class Hub:
     ) -> Answer:
         """Call `look` now and after each wake-up, until `enough` accepts its answer or the time is over; return it."""
         ends_at = time.monotonic() + max(0.0, min(wait_s, WAIT_MAX_S))
-        with self.listen(topic) as listener:
+        listener = self._added(topic)  # not `listen`: its context manager would be kept in memory by each long poll
+        try:
             while True:
                 answer = await look()
                 left_s = ends_at - time.monotonic()
@@ -83,25 +125,16 @@ class Hub:
                     await _wait_checked(listener, min(left_s, look_every_s), check)
                 finally:
                     self.waiting -= 1
+        finally:
+            self._remove(topic, listener)
 
 
-async def _wait_checked(listener: asyncio.Event, timeout_s: float, check: Check | None) -> None:
+async def _wait_checked(listener: Listener, timeout_s: float, check: Check | None) -> None:
     if check is None:
-        await wait(listener, timeout_s)
+        await listener.wait(timeout_s)
         return
     ends_at, is_woken = time.monotonic() + timeout_s, False
     while not is_woken and (left_s := ends_at - time.monotonic()) > 0:
-        is_woken = await wait(listener, min(left_s, check.due_in_s()))
+        is_woken = await listener.wait(max(0.0, min(left_s, check.due_in_s())))
         if is_woken or check.due_in_s() <= 0:
             await check.run()
-
-
-async def wait(listener: asyncio.Event, timeout_s: float) -> bool:
-    """Wait for the next wake-up or the timeout, then reset the listener. Return whether there was a wake-up."""
-    # Not `wait_for`: in Python 3.11 it can lose a cancellation that arrives with the wake-up; a loop would never end.
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(timeout_s):
-            await listener.wait()
-    is_woken = listener.is_set()
-    listener.clear()
-    return is_woken

@@ -21,7 +21,7 @@ def new(prefix: str) -> str:
     Within one process, each id sorts after the one before. Security must not depend on ids being hard to guess.
     """
     letters, count = _next()
-    by_chance = random.randbytes(13).translate(_LETTER_OF_BYTE).decode()
+    by_chance = random.getrandbits(104).to_bytes(13, "big").translate(_LETTER_OF_BYTE).decode()
     return f"{prefix}_{letters}{_PAIRS[count >> 5]}{_ALPHABET[count & 31]}{by_chance}"
 
 

@@ -34,7 +34,7 @@ async def run(wakes: hub.Hub, topic: str, interval_s: float, sweep: Callable[[],
                 missing, tries = str(later), tries + 1
             except Exception:
                 log.exception("loop.sweep_failed", loop=topic)
-            await hub.wait(listener, pause_s(interval_s, tries))
+            await listener.wait(pause_s(interval_s, tries))
 
 
 def pause_s(interval_s: float, tries: int) -> float:

@@ -5,7 +5,6 @@ import re
 from collections.abc import Sequence
 
 FORWARDED_HEADERS = ("x-forwarded-for", "forwarded")
-_FOR = re.compile(r'(?:^|;)\s*for\s*=\s*"?([^";]*)', re.IGNORECASE)
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
@@ -21,6 +20,11 @@ def network_of(peer: str) -> str:
 def is_loopback(peer: str) -> bool:
     address = _parsed(peer)
     return address is not None and address.is_loopback
+
+
+def remote(peer: str) -> str:
+    """Return the address of a caller on another machine; empty for a caller on the platform's own machine."""
+    return "" if is_loopback(peer) else peer
 
 
 class Proxies:
@@ -51,10 +55,33 @@ class Proxies:
 
 
 def _hops(header: str, lines: Sequence[str]) -> list[str]:
-    elements = ",".join(lines).split(",") if lines else []
+    text = ",".join(lines)
     if header == "x-forwarded-for":
-        return elements
-    return [match[1] if (match := _FOR.search(element)) else "" for element in elements]
+        return text.split(",") if lines else []
+    return [_for(element) for element in _parts(text, ",")] if lines else []
+
+
+def _for(element: str) -> str:
+    """Return the value of `for` in an element of the header Forwarded; empty if it has none or several."""
+    pairs = [pair.partition("=") for pair in _parts(element, ";")]
+    values = [value.strip().strip('"') for name, _, value in pairs if name.strip().lower() == "for"]
+    return values[0] if len(values) == 1 else ""
+
+
+def _parts(text: str, sign: str) -> list[str]:
+    """Split the text at the signs that are outside of quotation marks: clients choose values that proxies quote, such
+    as the name of the host. Quotation marks are counted from the right, because proxies append on the right. So a mark
+    without its counterpart, which a client sent, does not hide what a proxy appended."""
+    marks = list(re.finditer(rf'\\"|["{sign}]', text))
+    quotes_left = sum(mark[0] == '"' for mark in marks)
+    parts, begin = [], 0
+    for mark in marks:
+        if mark[0] == '"':
+            quotes_left -= 1
+        elif mark[0] == sign and quotes_left % 2 == 0:
+            parts.append(text[begin : mark.start()])
+            begin = mark.end()
+    return [*parts, text[begin:]]
 
 
 def _parsed(text: str) -> _Address | None:

@@ -4,6 +4,7 @@ import os
 import stat
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import structlog
 
@@ -24,6 +25,16 @@ def open_folder(folder: Path, database: Path | None) -> None:
     if database is not None:
         os.close(os.open(database, os.O_RDWR | os.O_CREAT, 0o600))
         _close_all([database, Path(f"{database}-wal"), Path(f"{database}-shm")])
+
+
+def open_lock(path: Path) -> BinaryIO:
+    """Open a file to lock it, and create it if it is missing. If root creates it, the owner of the folder gets it:
+    otherwise the user of the server could not lock it any more."""
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_CREAT, 0o600), "rb")
+    if os.geteuid() == 0:
+        owner = path.parent.stat()
+        os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
+    return file
 
 
 def _close_all(files: Sequence[Path]) -> None:

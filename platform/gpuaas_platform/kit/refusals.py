@@ -1,4 +1,5 @@
-"""Count refused sign-ins of unknown callers, per network and minute. `record.refusals` writes them to the audit trail.
+"""Count refused sign-ins of unknown callers, per network and minute, and refused requests of signed-in callers after
+the first ones of a minute. `record.refusals` writes them to the audit trail.
 
 Anyone can send such requests, so one audit row for each would let anyone fill the disk. The counts are in memory and
 bounded; no text that the caller sent is stored except the correlation id, because a password may be typed as a name."""
@@ -13,6 +14,8 @@ TALLIES_MAX = 100
 """Most networks (with one action each) that are counted separately at a time; all others are counted together."""
 NAMES_MAX = 8
 """Most accounts and most reasons that one tally lists; further ones are counted together."""
+ROWS_PER_CALLER = 60
+"""Refused requests of one signed-in caller in a minute that get an audit row each; further ones are counted."""
 OTHERS = "others"
 UNKNOWN = "unknown"
 _MINUTE_S = 60
@@ -73,6 +76,16 @@ class Refusals:
         self._tallies: dict[tuple[int, str, str, str], Tally] = {}
         self._others: dict[tuple[str, str], Tally] = {}
         """By action and route: the refusals of all networks for which there was no room."""
+        self._rows: dict[str, int] = {}
+        """Refused requests of the minute `_rows_minute`, by signed-in caller."""
+        self._rows_minute = 0
+
+    def takes_row(self, actor_id: str, now: datetime.datetime) -> bool:
+        """Count a refused request of a signed-in caller. Return whether it gets an audit row."""
+        if _minute(now) != self._rows_minute:
+            self._rows, self._rows_minute = {}, _minute(now)
+        self._rows[actor_id] = self._rows.get(actor_id, 0) + 1
+        return self._rows[actor_id] <= ROWS_PER_CALLER
 
     def count(self, refusal: Refusal) -> None:
         self._tally(refusal, peers.network_of(refusal.peer)).add(refusal)

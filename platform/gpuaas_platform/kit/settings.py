@@ -11,7 +11,8 @@ class Settings:
     database_url: str = ""
     """`postgresql://…` URL of the database; empty: SQLite in `data_dir`."""
     accept_clock: bool = False
-    """If true, the server starts although its clock is behind the newest row of the audit trail."""
+    """If true, the server starts although its clock is behind the newest row of the audit trail, or differs from the
+    clock of PostgreSQL."""
     accept_data_loss: bool = False
     """If true, the server starts although the database lacks rows that were signed."""
     tls_certificate_file: Path | None = None
@@ -140,6 +141,8 @@ class Settings:
     """A stream without new events sends a bookmark at least this often."""
     stream_recheck_s: float = 3.0
     """How often the platform checks again whether the caller of an open stream may still see it."""
+    streams_per_caller_max: int = 500
+    """How many streams and downloads one caller may have open on this server at the same time; 0: no limit."""
     audit_head_interval_s: float = 60.0
     """How often changed audit chains get a new signed head. Rows after the last head are not protected by one yet."""
     ready_interval_s: float = 1.0

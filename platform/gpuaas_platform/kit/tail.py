@@ -68,7 +68,7 @@ class Tail:
         with self._wakes.listen(self._topic) as listener:
             while not self._wakes.closing:
                 if not await self._advance():
-                    await hub.wait(listener, self._tick_s)
+                    await listener.wait(self._tick_s)
                     self.poke()
         self.ended = True
         self.poke()

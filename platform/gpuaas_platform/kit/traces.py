@@ -21,9 +21,8 @@ class Trace(msgspec.Struct, frozen=True, gc=False):
     """Span id of the caller; empty if the trace starts with this request."""
     span_id: str
     flags: str
-
-    def header(self) -> str:
-        return f"00-{self.trace_id}-{self.span_id}-{self.flags}"
+    header: str
+    """All of it as W3C writes it. It is sent and stored."""
 
 
 def trace_of(traceparent: str) -> Trace:
@@ -33,9 +32,13 @@ def trace_of(traceparent: str) -> Trace:
     """
     match = _TRACEPARENT.fullmatch(traceparent) if traceparent else None
     if match and _is_valid(*match.groups()):
-        return Trace(match[2], match[3], random.randbytes(8).hex(), match[4])
-    digits = random.randbytes(24).hex()
-    return Trace(digits[:32], "", digits[32:], "01")
+        return _trace(match[2], match[3], f"{random.getrandbits(64):016x}", match[4])
+    digits = f"{random.getrandbits(192):048x}"
+    return _trace(digits[:32], "", digits[32:], "01")
+
+
+def _trace(trace_id: str, parent_id: str, span_id: str, flags: str) -> Trace:
+    return Trace(trace_id, parent_id, span_id, flags, f"00-{trace_id}-{span_id}-{flags}")
 
 
 def trace_id_of(traceparent: str) -> str:

@@ -246,6 +246,16 @@ CREATE TABLE enrolment_tokens (
 );
 CREATE INDEX enrolment_tokens_by_end ON enrolment_tokens (expires_at);
 
+-- The request of a project for an app that it may not deploy. Written by: catalog.
+CREATE TABLE entitlement_requests (
+    entitlement_request_id TEXT NOT NULL,
+    project_id             TEXT NOT NULL,
+    state                  TEXT NOT NULL,
+    document               TEXT NOT NULL,  -- the resource as JSON; the other columns are copies of its fields
+    PRIMARY KEY (entitlement_request_id)
+);
+CREATE INDEX entitlement_requests_by_project ON entitlement_requests (project_id, state, entitlement_request_id);
+
 -- Whether a project may deploy an app. Written by: catalog.
 CREATE TABLE entitlements (
     entitlement_id TEXT NOT NULL,
@@ -556,6 +566,7 @@ CREATE INDEX operations_active ON operations (instance_id, operation_id) WHERE s
 CREATE INDEX operations_by_claim ON operations (claim_id) WHERE claim_id <> '';
 CREATE INDEX operations_by_correlation ON operations (correlation_id, operation_id);
 CREATE INDEX operations_by_project ON operations (project_id, operation_id);
+CREATE INDEX operations_changes ON operations (project_id, instance_id, operation_id) WHERE kind NOT IN ('action', 'preview');
 CREATE INDEX operations_of_instance ON operations (instance_id, operation_id);
 CREATE INDEX operations_overdue ON operations (deadline_at) WHERE status IN ('accepted', 'running', 'cancelling');
 CREATE INDEX operations_waiting ON operations (project_id, app_slug, lease_expires_at, operation_id) WHERE status IN ('accepted', 'running', 'cancelling');

@@ -14,7 +14,7 @@ from gpuaas_contract.wire import NoBody
 
 from gpuaas_platform.call import Call, Caller
 from gpuaas_platform.identity import service as identity
-from gpuaas_platform.kit import clock, db, ids
+from gpuaas_platform.kit import clock, db, ids, peers
 from gpuaas_platform.nodes import rules, service, store
 from gpuaas_platform.nodes.sanitise import rules as sanitise_rules
 from gpuaas_platform.nodes.tasks import service as tasks
@@ -42,10 +42,11 @@ async def enrol(tx: db.Tx, call: Call, body: node.Enrol) -> node.Enrolled:
     digest = ids.digest(body.token)
     token = await store.enrolment_token(tx, digest)
     if token is None or token["expires_at"] <= clock.micros(call.now) or token["name"] != body.name:
-        raise errors.CredentialsInvalid("This enrolment token is not valid for this node.")
+        raise errors.CredentialsInvalid("This enrolment token is not valid for this node.", fix=_new_token(body.name))
     if token["used_by"]:
         if token["used_by"] != body.public_key_pem:
-            raise errors.CredentialsInvalid("This enrolment token was used before; each works once.")
+            text = "This enrolment token was used before; each works once."
+            raise errors.CredentialsInvalid(text, fix=_new_token(body.name))
         return node.Enrolled(node_id=token["node_id"])
     _public_key(body.public_key_pem)
     known = await service.by_name(tx, body.name)
@@ -66,7 +67,8 @@ async def login(tx: db.Tx, call: Call, body: node.NodeLogin) -> node.NodeToken:
     key = await store.node_key(tx, body.node_id)
     is_fresh = abs(call.now.timestamp() - body.timestamp_s) <= _LOGIN_SKEW_S
     if key is None or not is_fresh:
-        raise errors.CredentialsInvalid("The node is unknown, was retired, or its clock is off.")
+        fix = "Set the clock of the node; if it was retired, enrol it again: gpuaas node token NAME"
+        raise errors.CredentialsInvalid("The node is unknown, was retired, or its clock is off.", fix=fix)
     _check_proof(key, body)
     now, outdated_at = clock.micros(call.now), (body.timestamp_s + _LOGIN_SKEW_S) * 1_000_000
     if not await store.use_proof(tx, body.node_id, body.nonce, now=now, expires_at=outdated_at):
@@ -91,7 +93,7 @@ async def _end_tokens(tx: db.Tx, node_id: str) -> None:
 def _enrolled_node(call: Call, body: node.Enrol, token: db.Row, known: Node | None, *, has_new_key: bool) -> Node:
     fields: dict[str, Any] = {
         "status": "ready",
-        "address": rules.address(call.peer, body.facts.addresses, ""),
+        "address": rules.address(peers.remote(call.peer), body.facts.addresses, ""),
         "ssh_host_public_key": body.ssh_host_public_key,
         "facts": body.facts,
         "gpus_by_type": rules.gpus_by_type(body.facts),
@@ -126,6 +128,10 @@ def _check_proof(public_key_pem: str, body: node.NodeLogin) -> None:
         _public_key(public_key_pem).verify(base64.b64decode(body.signature), signed.encode())
     except (InvalidSignature, ValueError) as error:
         raise errors.CredentialsInvalid("The sign-in proof was not signed with this node's key.") from error
+
+
+def _new_token(name: str) -> str:
+    return f"Make a new token and put it into the agent's configuration: gpuaas node token {name}"
 
 
 def _public_key(pem: str) -> Ed25519PublicKey:

@@ -15,7 +15,7 @@ from gpuaas_contract import errors, node
 from gpuaas_contract.paths import Path
 
 from gpuaas_platform.call import Call, Origin, Site
-from gpuaas_platform.kit import batches, clock, db
+from gpuaas_platform.kit import batches, clock, db, peers
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.nodes import rules, service, store
 
@@ -49,7 +49,7 @@ async def _record(tx: db.Tx, call: Call[Path, node.TaskQuery], body: node.NodeSt
     before = await store.NODES.get(tx, call.caller.actor_id)
     if before is None:
         raise errors.NotFound
-    after = rules.reported(before, body, rules.address(call.peer, body.facts.addresses, before.address))
+    after = rules.reported(before, body, rules.address(peers.remote(call.peer), body.facts.addresses, before.address))
     seen = msgspec.structs.replace(after, last_seen_at=call.now)
     await store.save(tx, before, seen, "" if body.trial else report)
     await service.react_to_move(tx, call, before, after)

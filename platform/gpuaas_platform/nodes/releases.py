@@ -79,6 +79,6 @@ async def agent_file(reader: db.Reader, call: Call[AgentFilePath]) -> node.Agent
 async def _release(reader: db.Reader, sha256: str) -> AgentRelease:
     release = await store.AGENT_RELEASES.get(reader, sha256)
     if release is None:
-        fix = "Register it first: POST /api/v1/admin/agent-releases"
+        fix = "Register it first: gpuaas agent register BUILD.pyz"
         raise errors.NotFound(f"There is no agent release {sha256}.", fix=fix)
     return release

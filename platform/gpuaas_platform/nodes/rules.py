@@ -12,8 +12,6 @@ from gpuaas_contract.capacity import Facts, Node, SetNode
 from gpuaas_contract.lifecycles import NodeAdminState
 from gpuaas_contract.node import NodeStatusReport
 
-LOOPBACK = ("127.0.0.1", "::1", "")
-
 
 class FreeNodes(NamedTuple):
     """How many nodes of one SKU in one region can be allocated now."""
@@ -93,10 +91,11 @@ def reported(node: Node, report: NodeStatusReport, address: str) -> Node:
     )
 
 
-def address(peer: str, reported_addresses: Sequence[str], present: str) -> str:
-    """Return the address that the node calls from; for a node on the platform's machine, its first reported one."""
-    if peer not in LOOPBACK:
-        return peer
+def address(remote: str, reported_addresses: Sequence[str], present: str) -> str:
+    """Return the address of the node. `remote` is the address that it calls from. A node on the platform's own machine
+    has none, so the first address that it reports is used."""
+    if remote:
+        return remote
     return reported_addresses[0] if reported_addresses else present
 
 

@@ -29,27 +29,35 @@ class OperationDraft:
     component_key: str = ""
     reason: str = ""
     force: bool = False
+    by_steward: bool = False
     stop_after_failures: int = 0
     from_version: str = ""
     to_version: str = ""
     action: str = ""
     exclusive: bool = False
+    reading: bool = False
     inputs: dict[str, object] = field(default_factory=dict)
+    inputs_before: dict[str, object] = field(default_factory=dict)
     preview_of: OperationKind | None = None
 
 
 async def accept(tx: db.Tx, call: Call, instance: Instance, manifest: Manifest, draft: OperationDraft) -> Operation:
     operation = _operation(call, instance, manifest, draft)
     await store.insert(tx, operation)
-    for member in draft.members:
-        taken = msgspec.structs.replace(
-            member, last_operation_id=operation.operation_id, correlation_id=operation.correlation_id
-        )
-        await instance_members.save(tx, call.origin, instance.app_slug, member, taken)
+    await take(tx, call, operation, draft.members)
     payload = structs.pick(OperationAccepted, operation, members=[member.member_id for member in draft.members])
     await events.emit(tx, call.origin, "apps.operation.accepted", operation, payload)
     tx.wake(state.claims_topic(instance.project_id, instance.app_slug))
     return operation
+
+
+async def take(tx: db.Tx, call: Call, operation: Operation, members: Iterable[Member]) -> None:
+    """Store the operation as the last one of these members."""
+    for member in members:
+        taken = msgspec.structs.replace(
+            member, last_operation_id=operation.operation_id, correlation_id=operation.correlation_id
+        )
+        await instance_members.save(tx, call.origin, operation.app_slug, member, taken)
 
 
 async def with_allocation_ids(
@@ -100,8 +108,11 @@ def _operation(call: Call, instance: Instance, manifest: Manifest, draft: Operat
         to_version=draft.to_version,
         action=draft.action,
         exclusive=draft.exclusive,
+        reading=draft.reading,
         inputs=draft.inputs,
+        inputs_before=draft.inputs_before,
         preview_of=draft.preview_of,
         operator_service_account_id=instance.operator_service_account_id,
+        by_steward=draft.by_steward,
         traceparent=call.origin.traceparent,
     )

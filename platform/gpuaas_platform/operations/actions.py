@@ -52,12 +52,13 @@ async def invoke(tx: db.Tx, call: Call[ProjectPath], asked: Invocation) -> Opera
             f"The instance was upgraded to {instance.app_version}; the action was not run.", fix="Ask again."
         )
     active = await read.active(tx, instance.instance_id)
-    request_rules.check_free(active, "action", (), exclusive=asked.action.exclusive)
+    request_rules.check_free(active, "action", (), exclusive=asked.action.exclusive, reading=asked.action.reading)
     draft = OperationDraft(
         "action",
         reason=asked.body.reason,
         action=asked.action.name,
         exclusive=asked.action.exclusive,
+        reading=asked.action.reading,
         inputs=asked.body.inputs,
     )
     return await accept(tx, call, instance, asked.manifest, draft)

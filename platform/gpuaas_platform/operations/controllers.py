@@ -23,6 +23,9 @@ CONTROLLERS = Table(
 _SEEN_EVERY = datetime.timedelta(seconds=5)
 """Shortest interval between two writes of a controller's `last_seen_at`, even if it reports more often."""
 
+PER_PROJECT_MAX = 200
+"""Most controllers that are stored for a project. A controller chooses its name and may change it each time."""
+
 
 async def page(reader: db.Reader, call: Call[ProjectPath, PageQuery]) -> EncodedPage[Controller]:
     return await paging.encoded(reader, CONTROLLERS, call.query, "project_id = $1", call.path.project_id)
@@ -57,10 +60,16 @@ async def apps_of(reader: db.Reader, project_id: str, actor_id: str) -> set[str]
 
 
 async def put(tx: db.Tx, controller: Controller) -> None:
-    sql = """INSERT INTO controllers (controller_id, project_id, last_seen_at, document) VALUES ($1, $2, $3, $4)
-             ON CONFLICT (controller_id) DO UPDATE
-             SET last_seen_at = excluded.last_seen_at, document = excluded.document"""
-    await tx.run(sql, *CONTROLLERS.values(controller))
+    """Save the row. A new one replaces the one that was not seen for longest, if the project has as many as it may."""
+    controller_id, project_id, *values = CONTROLLERS.values(controller)
+    sql = "UPDATE controllers SET last_seen_at = $2, document = $3 WHERE controller_id = $1"
+    if await tx.run(sql, controller_id, *values):
+        return
+    await CONTROLLERS.insert(tx, controller)
+    sql = """DELETE FROM controllers WHERE controller_id IN (
+             SELECT controller_id FROM controllers WHERE project_id = $1
+             ORDER BY last_seen_at DESC, controller_id DESC LIMIT 1000 OFFSET $2)"""
+    await tx.run(sql, project_id, PER_PROJECT_MAX)
 
 
 async def note(tx: db.Tx, call: Call[ProjectPath], app_slug: str, holder: str) -> None:

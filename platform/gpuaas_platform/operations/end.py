@@ -6,6 +6,7 @@ from gpuaas_contract.paths import OperationPath
 from gpuaas_contract.protocol import end as end_rules
 from gpuaas_contract.protocol import report as report_rules
 from gpuaas_contract.protocol import request as request_rules
+from gpuaas_contract.protocol import result as result_rules
 from gpuaas_contract.protocol import status as status_rules
 from msgspec.structs import replace
 
@@ -30,6 +31,10 @@ async def complete(tx: db.Tx, call: Call[OperationPath], body: runtime.CompleteO
         raise errors.ValidationFailed(
             "A preview must be completed with `preview`: the work that was observed.", details={"field": "preview"}
         )
+    if operation.kind == "action" and body.result is not None:
+        instance = await instances.get(tx, operation.instance_id)
+        manifest = await catalog.manifest_of(tx, instance.app_slug, instance.app_version)
+        result_rules.check(manifest, operation.action, body.result)
     await log.add(tx, call, operation, body.log)
     answered = replace(operation, result=body.result, preview=body.preview)
     ending = end_rules.ending(answered, await members.of_targets(tx, operation), undone=body.undone)
@@ -109,6 +114,8 @@ async def _leave_instance(tx: db.Tx, origin: Origin, ended: Operation) -> None:
     if ended.status == "succeeded" and ended.to_version:
         manifest = await catalog.manifest_of(tx, instance.app_slug, ended.to_version)
         left = status_rules.moved_to(left, ended, manifest)
+    if ended.status == "succeeded" and ended.kind == "reconfigure":
+        left = status_rules.reconfigured(left, ended)
     if left.baseline == "deleted":
         await instances.forget_missing(tx, instance.instance_id)
     conditions = status_rules.conditions_after(ended, instance.revision, origin.now)

@@ -1,6 +1,7 @@
 """What people can do with an operation that failed or hangs: retry, cancel, undo, give up. Each such exit needs a
 permission and a reason, and writes an audit row and an event."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -34,14 +35,15 @@ from gpuaas_platform.instances import breakers, events, holds, names
 from gpuaas_platform.instances import members as instance_members
 from gpuaas_platform.instances import service as instances
 from gpuaas_platform.kit import db, structs
-from gpuaas_platform.operations import end, members, read, service, state
+from gpuaas_platform.operations import accept, end, members, read, service, state, store
 
 
 async def offered(reader: db.Reader, call: Call, operation: Operation) -> Operation:
     """Return the operation with the exits that it has now."""
     concerned = await members.concerned(reader, operation) if operation.status == "failed" else {}
+    superseded = await _is_superseded(reader, operation, concerned)
     exits = []
-    for name in exit_rules.legal(operation, concerned):
+    for name in exit_rules.legal(operation, concerned, superseded=superseded):
         permission, meaning = EXITS[name].permission, exit_rules.MEANINGS[name]
         permitted = service.may(call, permission)
         exits.append(Exit(name=name, permission=permission, permitted=permitted, meaning=meaning))
@@ -124,8 +126,16 @@ async def _leaving(tx: db.Tx, call: Call[OperationPath], name: ExitName) -> tupl
     """Return the operation and its members; refuse if the operation does not have this exit now."""
     operation = await read.named(tx, call)
     concerned = await members.concerned(tx, operation)
-    exit_rules.check(operation, concerned, name)
+    superseded = await _is_superseded(tx, operation, concerned)
+    exit_rules.check(operation, concerned, name, superseded=superseded)
     return operation, concerned
+
+
+async def _is_superseded(reader: db.Reader, operation: Operation, concerned: Mapping[str, Member]) -> bool:
+    """Return whether an operation other than a repair came later. Asked only if a member has had a later one."""
+    if operation.status != "failed" or not exit_rules.has_later(operation, concerned):
+        return False
+    return await store.has_later(reader, operation, exit_rules.SUPERSEDES_NOTHING)
 
 
 async def _reopen(
@@ -137,13 +147,18 @@ async def _reopen(
     manifest = await catalog.manifest_of(tx, instance.app_slug, operation.to_version or instance.app_version)
     deadline_at = request_rules.deadline(manifest, operation.kind, call.now, operation.action)
     again = exit_rules.reopened(operation, concerned, deadline_at, compensating=name == "compensate")
+    wanted = _machines_left(again)
     if name == "retry":
-        wanted = _machines_left(again)
         await _check_still_safe(tx, call, instance, manifest, again, wanted)
         for allocation_id in wanted:
             await instance_members.bind(tx, instance, allocation_id)
-    saved = await state.save(tx, operation, _note(call, again, name, body.reason))
+    else:
+        await _bind_for_undo(tx, instance, wanted)
+    noted = _note(call, again, name, body.reason, repeats_steps=exit_rules.has_later(operation, concerned))
+    saved = await state.save(tx, operation, noted)
     saved = await state.save_targets(tx, replace(saved, targets=operation.targets), again.targets)
+    repaired = [item for item in concerned.values() if item.last_operation_id != saved.operation_id]
+    await accept.take(tx, call, saved, [item for item in repaired if item.status not in lifecycles.GONE_MEMBER])
     if saved.kind in INSTANCE_KINDS:
         await state.derive_instance(tx, call.origin, instance, saved)
     tx.wake(state.claims_topic(saved.project_id, saved.app_slug))
@@ -156,11 +171,21 @@ def _machines_left(operation: Operation) -> list[str]:
     return [target.allocation_id for target in pending if target.allocation_id and not target.previous_allocation_id]
 
 
+async def _bind_for_undo(tx: db.Tx, instance: Instance, allocation_ids: Sequence[str]) -> None:
+    """Bind the new machines of a `replace`, so that its controller can take back what it did there. If another instance
+    has one by now, or it was released, the undo continues without it."""
+    for allocation_id in allocation_ids:
+        with contextlib.suppress(errors.Conflict):
+            await instance_members.bind(tx, instance, allocation_id)
+
+
 async def _check_free(tx: db.Tx, operation: Operation) -> None:
     active = await read.active(tx, operation.instance_id)
     others = [other for other in active if other.operation_id != operation.operation_id]
     member_ids = [target.member_id for target in operation.targets]
-    request_rules.check_free(others, operation.kind, member_ids, exclusive=operation.exclusive)
+    request_rules.check_free(
+        others, operation.kind, member_ids, exclusive=operation.exclusive, reading=operation.reading
+    )
 
 
 async def _check_still_safe(
@@ -169,14 +194,15 @@ async def _check_still_safe(
     """Check a retry like a new request, because holds, budgets, breakers and members may have changed since then.
     `wanted` are the machines that the retry binds again."""
     member_ids = [target.member_id for target in operation.targets if target.outcome == "pending"]
-    if not operation.force:
+    forced = operation.force and not operation.by_steward
+    if not forced:
         standing = await holds.standing(tx, instance.instance_id, call.now)
         request_rules.check_holds(operation.kind, member_ids, standing)
-    if not operation.component_key or (operation.force and operation.kind != "remove" and not wanted):
+    if not operation.component_key or (forced and operation.kind != "remove" and not wanted):
         return
     role = breakers.role_of(manifest, operation.component_key)
     live, active = await instances.live_members(tx, instance.instance_id), await read.active(tx, instance.instance_id)
-    if not operation.force:
+    if not forced:
         request_rules.check_budget(role, operation.kind, live, active, member_ids)
         if operation.kind in JOINING:
             request_rules.check_breaker(role, await breakers.state(tx, instance.instance_id, role, call.now))
@@ -195,8 +221,10 @@ def _to_give_up(operation: Operation, concerned: Mapping[str, Member], named: Se
     return [member for member in present if member.status not in lifecycles.GONE_MEMBER]
 
 
-def _note(call: Call, operation: Operation, name: ExitName, reason: str) -> Operation:
-    taken = ExitTaken(name=name, taken_by=call.caller.actor_id, reason=reason, taken_at=call.now)
+def _note(call: Call, operation: Operation, name: ExitName, reason: str, *, repeats_steps: bool = False) -> Operation:
+    taken = ExitTaken(
+        name=name, taken_by=call.caller.actor_id, reason=reason, taken_at=call.now, repeats_steps=repeats_steps
+    )
     return replace(operation, exits_taken=[*operation.exits_taken, taken])
 
 

@@ -36,8 +36,8 @@ async def add(tx: db.Tx, call: Call, operation: OperationHead, reported: Sequenc
     now = clock.micros(call.now)
     values = (state.epoch, state.number, state.lines, state.size_bytes, int(state.is_cut), now)
     await tx.run(_SAVE_STATE, operation.operation_id, *values)
-    for first in range(0, len(lines), _ROWS_PER_STATEMENT):
-        await _insert(tx, lines[first : first + _ROWS_PER_STATEMENT], now)
+    for some in db.chunks(lines, _ROWS_PER_STATEMENT):
+        await _insert(tx, some, now)
 
 
 async def page(reader: db.Reader, call: Call[OperationPath]) -> Page[LogLine]:

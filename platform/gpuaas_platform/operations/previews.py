@@ -31,10 +31,16 @@ async def _ask(tx: db.Tx, call: Call, planned: Operation) -> Operation:
         reason=planned.reason,
         component_key=planned.component_key,
         preview_of=planned.kind,
-        inputs={"member_ids": [target.member_id for target in planned.targets]},
+        inputs=_inputs(planned),
         to_version=planned.to_version,
     )
     return await accept(tx, call, instance, manifest, draft)
+
+
+def _inputs(planned: Operation) -> dict[str, object]:
+    """Return what the controller needs to know: the members and, if they would change, the inputs of the instance."""
+    members: dict[str, object] = {"member_ids": [target.member_id for target in planned.targets]}
+    return members | {"inputs": planned.inputs} if planned.inputs else members
 
 
 def _why_not(asked: Operation) -> str:

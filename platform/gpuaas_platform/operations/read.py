@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gpuaas_contract import errors
-from gpuaas_contract.operations import Operation, OperationHead, Step
+from gpuaas_contract.operations import Operation, OperationHead, OperationListQuery, Step
 from gpuaas_contract.paths import OperationPath, ProjectPath
 from gpuaas_contract.wire import Page
 
@@ -57,15 +57,8 @@ async def active(reader: db.Reader, instance_id: str) -> list[Operation]:
     return await with_targets(reader, await store.active(reader, instance_id))
 
 
-async def page(reader: db.Reader, call: Call[ProjectPath]) -> Page[Operation]:
-    where, values = "project_id = $1", [call.path.project_id]
-    if call.query.instance_id:
-        where, values = "project_id = $1 AND instance_id = $2", [*values, call.query.instance_id]
-
-    async def read(after: str, limit: int) -> list[OperationHead]:
-        return await store.page(reader, where, values, after, limit)
-
-    heads = await paging.page("operations", call.query, read, lambda head: head.operation_id)
+async def page(reader: db.Reader, call: Call[ProjectPath, OperationListQuery]) -> Page[Operation]:
+    heads = await store.page(reader, call.query, call.path.project_id)
     items = await with_targets(reader, heads.items)
     return Page(items=items, next_page_token=heads.next_page_token)
 

@@ -20,10 +20,10 @@ from gpuaas_platform.operations import claim, fence, limits, members, read, stat
 
 
 async def report_step(tx: db.Tx, call: Call[OperationPath], body: runtime.ReportStep) -> Receipt:
-    """Record a step, identified by its name and member. A step that succeeded does not change any more."""
+    """Record a step, identified by its name and member. A step that counts as done does not change any more."""
     operation = await fence.check(tx, call, call.path.operation_id, body.epoch)
     present = await store.step(tx, operation.operation_id, body.name, body.member_id)
-    if present is not None and present.state == "succeeded":
+    if not step_rules.changes(present, body, operation.exits_taken):
         return claim.receipt(operation)
     step = step_rules.reported(present, replace(body, message=limits.clipped(body.message)), call.now)
     total = operation.steps_total + (present is None)
@@ -54,7 +54,7 @@ async def report_member(tx: db.Tx, call: Call[OperationMemberPath], body: runtim
     instance = await instances.get(tx, operation.instance_id)
     outcome, error = report_rules.outcome(operation, target, saved, refusal)
     evidence = limits.clipped_evidence(body.evidence) if body.evidence else target.evidence
-    changed = replace(target, outcome=outcome, error=error, evidence=evidence)
+    changed = report_rules.with_lines(replace(target, outcome=outcome, error=error, evidence=evidence), body)
     await store.save_target(tx, operation.operation_id, changed)
     if target.outcome != "failed" and report_rules.counts_as_failed_join(operation, saved.status):
         await breakers.count_failures(tx, call.origin, operation, instance, [saved])

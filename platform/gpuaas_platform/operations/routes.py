@@ -28,6 +28,7 @@ routes.write(instances.START, service.start, authorise=service.check_force, sett
 routes.write(instances.RESTART, service.restart, authorise=service.check_force, settle=previews.attach)
 routes.write(instances.UPGRADE, service.upgrade, authorise=service.check_force, settle=previews.attach)
 routes.write(instances.ROLLBACK, service.rollback, authorise=service.check_force, settle=previews.attach)
+routes.write(instances.RECONFIGURE, service.reconfigure, authorise=service.check_force, settle=previews.attach)
 routes.write(instances.DECOMMISSION, service.decommission, authorise=service.check_force, settle=previews.attach)
 routes.write(
     instances.MEMBER_OPERATION_CREATE, service.operate_members, authorise=service.check_force, settle=previews.attach

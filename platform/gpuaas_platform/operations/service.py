@@ -16,6 +16,7 @@ from gpuaas_contract.instances import (
     Instance,
     Member,
     MemberOperationRequest,
+    ReconfigureInstance,
     SetOperator,
     UpgradeInstance,
 )
@@ -72,7 +73,7 @@ async def deploy(tx: db.Tx, call: Call, body: DeployInstance) -> Deployed:
     return Deployed(instance=instance, operation=operation, members=members)
 
 
-Forcible = TypeVar("Forcible", bound=ChangeInstance | UpgradeInstance | MemberOperationRequest)
+Forcible = TypeVar("Forcible", bound=ChangeInstance | UpgradeInstance | ReconfigureInstance | MemberOperationRequest)
 
 
 async def check_force(call: Call, body: Forcible) -> Forcible:
@@ -137,7 +138,21 @@ async def upgrade(tx: db.Tx, call: Call[InstancePath], body: UpgradeInstance) ->
     return await _change_all(tx, call, instance, wanted.manifest, draft)
 
 
-async def operate_members(tx: db.Tx, call: Call[InstancePath], body: MemberOperationRequest) -> Operation:
+async def reconfigure(tx: db.Tx, call: Call[InstancePath], body: ReconfigureInstance) -> Operation:
+    instance = await instances.named(tx, call)
+    manifest = await catalog.manifest_of(tx, instance.app_slug, instance.app_version)
+    request_rules.check_instance_request(manifest, instance, "reconfigure")
+    inputs = request_rules.inputs_after(manifest, instance, body)
+    catalog_rules.check_inputs(manifest, instance.topology, inputs)
+    draft = OperationDraft(
+        "reconfigure", reason=body.reason, force=body.force, inputs=inputs, inputs_before=instance.inputs
+    )
+    return await _change_all(tx, call, instance, manifest, draft)
+
+
+async def operate_members(
+    tx: db.Tx, call: Call[InstancePath], body: MemberOperationRequest, *, by_steward: bool = False
+) -> Operation:
     instance = await instances.named(tx, call)
     manifest = await catalog.manifest_of(tx, instance.app_slug, instance.app_version)
     members = await instances.live_members(tx, instance.instance_id)
@@ -156,7 +171,9 @@ async def operate_members(tx: db.Tx, call: Call[InstancePath], body: MemberOpera
         component_key=role.component_key,
         reason=body.reason,
         force=body.force,
+        by_steward=by_steward,
         stop_after_failures=body.stop_after_failures,
+        exclusive=body.kind in role.exclusive,
     )
     return await accept(tx, call, instance, manifest, draft)
 
@@ -204,7 +221,7 @@ async def _check_member_operation(
 ) -> None:
     """Refuse what other operations, holds, the disruption budget, the breaker or machines in use do not allow."""
     active = await read.active(tx, instance.instance_id)
-    request_rules.check_free(active, body.kind, body.member_ids)
+    request_rules.check_free(active, body.kind, body.member_ids, exclusive=body.kind in role.exclusive)
     if body.kind == "remove":
         request_rules.check_least(role, instance, members, active, body.member_ids)
     if not body.force:

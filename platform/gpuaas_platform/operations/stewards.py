@@ -7,6 +7,8 @@ import datetime
 import functools
 
 import structlog
+from gpuaas_contract import errors
+from gpuaas_contract.capacity import Allocation
 from gpuaas_contract.instances import AccessBundle, Condition, Instance, MemberOperationRequest
 from gpuaas_contract.operations import Operation
 from gpuaas_contract.paths import InstancePath, ProjectPath
@@ -14,16 +16,18 @@ from gpuaas_contract.protocol import request as request_rules
 from gpuaas_contract.protocol import steward as rules
 from gpuaas_contract.runtime import LEASE_S_MAX, PublishAccess
 from gpuaas_contract.stewardships import RenewStewardships, StewardOperationRequest, Stewardship, Stewardships
+from msgspec.structs import replace
 
+from gpuaas_platform.allocations import service as allocations
 from gpuaas_platform.call import Call, Site, system_origin
 from gpuaas_platform.catalog import service as catalog
-from gpuaas_platform.instances import breakers, stewardships
+from gpuaas_platform.instances import breakers, holds, stewardships
 from gpuaas_platform.instances import service as instances
 from gpuaas_platform.instances.stewardships import Deployed, Row
 from gpuaas_platform.kit import clock, db, structs
 from gpuaas_platform.kit.retention import Retained
 from gpuaas_platform.nodes import presence
-from gpuaas_platform.operations import claim, service, state, store
+from gpuaas_platform.operations import claim, read, service, state, store
 
 log = structlog.get_logger()
 
@@ -43,21 +47,16 @@ async def renew(tx: db.Tx, call: Call[ProjectPath], body: RenewStewardships) -> 
     the number of instances, except for one statement per hundred that change."""
     taker = rules.Taker(body.holder, call.caller.actor_id, call.now + datetime.timedelta(seconds=body.lease_s))
     deployed = await stewardships.of_app(tx, call.path.project_id, body.app_slug)
-    operated = [instance for instance in deployed if instance.operator_id in ("", taker.actor_id)]
-    held = {instance.instance_id: instance for instance in body.held}
-    changed: list[tuple[Deployed, Row]] = []
-    taken = 0
-    for instance in operated:
-        present = instance.row.steward if instance.row else None
-        renewing = held.get(instance.instance_id)
-        steward = rules.renewed(present, renewing, taker, call.now) if renewing else None
-        if steward is None and not rules.is_held(present, call.now) and taken < body.take_max:
-            steward, taken = rules.taken(present, taker), taken + 1
-        if steward is not None:
-            changed.append((instance, _replaced(instance.row, Row(instance.instance_id, steward))))
+    operated = {item.instance_id: item for item in deployed if item.operator_id in ("", taker.actor_id)}
+    present = {instance_id: item.row.steward if item.row else None for instance_id, item in operated.items()}
+    held = {item.instance_id: item for item in body.held}
+    renewals = rules.renewals(present, held, taker, call.now, take_max=body.take_max)
+    changed = [
+        (operated[instance_id], _replaced(operated[instance_id].row, Row(instance_id, steward)))
+        for instance_id, steward in renewals.items()
+    ]
     await stewardships.put(tx, [row for _, row in changed])
     await _show_observed(tx, call, changed)
-    kept = {instance.instance_id: instance for instance, _ in changed}
     return Stewardships(
         held=[
             Stewardship(
@@ -68,7 +67,7 @@ async def renew(tx: db.Tx, call: Call[ProjectPath], body: RenewStewardships) -> 
             )
             for instance, row in changed
         ],
-        lost=[instance_id for instance_id in held if instance_id not in kept],
+        lost=[instance_id for instance_id in held if instance_id not in renewals],
     )
 
 
@@ -87,8 +86,11 @@ async def request(tx: db.Tx, call: Call[InstancePath], body: StewardOperationReq
     await check(tx, call, instance, body.epoch)
     manifest = await catalog.manifest_of(tx, instance.app_slug, instance.app_version)
     rules.check_kind(manifest.steward, body.kind)
+    rules.check_allowed(manifest.steward, body.kind, body.member_ids, instance.inputs)
     asked = MemberOperationRequest(kind=body.kind, member_ids=body.member_ids, reason=body.reason)
-    operation = await service.operate_members(tx, call, asked)
+    if body.kind == "replace":
+        asked = await _with_spare(tx, call, instance, asked)
+    operation = await service.operate_members(tx, call, asked, by_steward=True)
     role = next(role for role in manifest.roles if role.component_key == operation.component_key)
     request_rules.check_breaker(role, await breakers.state(tx, instance.instance_id, role, call.now))
     since = clock.micros(call.now - rules.REQUESTS_WINDOW)
@@ -100,6 +102,34 @@ async def request(tx: db.Tx, call: Call[InstancePath], body: StewardOperationReq
     for target in operation.targets:
         await store.note_request(tx, operation.operation_id, target.member_id, body.kind, clock.micros(call.now))
     return operation
+
+
+async def _with_spare(
+    tx: db.Tx, call: Call[InstancePath], instance: Instance, asked: MemberOperationRequest
+) -> MemberOperationRequest:
+    """Return the request with a spare. It has force, because a lost machine shows no evidence; so what force skips,
+    holds and the disruption budget, is checked here."""
+    members = await instances.live_members(tx, instance.instance_id)
+    member = next((member for member in members if member.member_id == asked.member_ids[0]), None)
+    if member is None:
+        raise errors.NotFound(f"The instance has no member {asked.member_ids[0]}.")
+    manifest = await catalog.manifest_of(tx, instance.app_slug, instance.app_version)
+    role = next(role for role in manifest.roles if role.component_key == member.component_key)
+    request_rules.check_holds("replace", [member.member_id], await holds.standing(tx, instance.instance_id, call.now))
+    active = await read.active(tx, instance.instance_id)
+    request_rules.check_budget(role, "replace", members, active, [member.member_id])
+    old = await allocations.in_project(tx, instance.project_id, member.allocation_id)
+    rules.check_lost(old.node_name, is_ready=await allocations.is_on_ready_node(tx, old))
+    given_up = await store.given_up(tx, instance.instance_id)
+    spares = await allocations.spares(tx, instance.project_id)
+    free = {item.allocation_id: _shape(item) for item in spares if item.allocation_id not in given_up}
+    spare = rules.choose_spare(_shape(old), free)
+    call.details["allocation_id"] = spare
+    return replace(asked, allocation_ids=[spare], force=True)
+
+
+def _shape(allocation: Allocation) -> rules.Shape:
+    return rules.Shape(allocation.sku, allocation.region, allocation.gpus)
 
 
 async def check(reader: db.Reader, call: Call, instance: Instance, epoch: int) -> None:

@@ -4,8 +4,7 @@ Status, revision and lease are stored only in columns. The document has the data
 the end, so its size does not depend on the number of members or steps."""
 
 import datetime
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 from gpuaas_contract.operations import (
@@ -14,14 +13,15 @@ from gpuaas_contract.operations import (
     Operation,
     OperationHead,
     OperationKind,
+    OperationListQuery,
     Progress,
     Step,
     Target,
 )
+from gpuaas_contract.wire import Page
 
-from gpuaas_platform.kit import clock, db, structs
+from gpuaas_platform.kit import clock, db, paging, structs
 
-Item = TypeVar("Item")
 Row = tuple[object, ...]
 
 _OPERATION: dict[str, Callable[[OperationHead], object]] = {
@@ -53,6 +53,8 @@ _NOT_IN_DOCUMENT = (*_COLUMNS_ONLY, "lease", "targets", "steps", "progress", "ex
 _ROWS_PER_STATEMENT = 50
 _OPEN = "status IN ('accepted', 'running', 'cancelling')"
 """Inserted as text and not as a parameter, so that both engines use the partial indexes."""
+_CHANGES = "kind NOT IN ('action', 'preview')"
+"""Text for the same reason: an app can have many actions between two changes."""
 _HEAD = """SELECT status, revision, epoch, attempts, steps_total, holder, claim_id, lease_actor_id, lease_expires_at,
            document FROM operations"""
 _SAVE = f"""UPDATE operations SET {", ".join(f"{name} = ${place}" for place, name in enumerate(OPERATION_COLUMNS, 1))}
@@ -72,16 +74,27 @@ async def heads(reader: db.Reader, where: str, *values: object) -> list[Operatio
     return [_head(row) for row in await reader.all(f"{_HEAD} WHERE {where}", *values)]
 
 
-async def page(reader: db.Reader, where: str, values: Sequence[object], after: str, limit: int) -> list[OperationHead]:
+async def page(reader: db.Reader, query: OperationListQuery, project_id: str) -> Page[OperationHead]:
     """Return a page in the order of ids, which is the order of creation."""
-    place = len(values) + 1
-    order = f"{where} AND operation_id > ${place} ORDER BY operation_id LIMIT ${place + 1}"
-    return await heads(reader, order, *values, after, limit)
+    where, values = "project_id = $1", [project_id]
+    if query.instance_id:
+        where, values = f"{where} AND instance_id = $2", [*values, query.instance_id]
+    if query.live:
+        where = f"{where} AND {_OPEN}"
+    if query.changes:
+        where = f"{where} AND {_CHANGES}"
+    sql = paging.ordered("operation_id", where, len(values), query)
+    return await paging.page(
+        "operations",
+        query,
+        lambda place, limit: heads(reader, sql, *values, place, limit),
+        lambda head: head.operation_id,
+    )
 
 
 async def insert(tx: db.Tx, operation: Operation) -> None:
     await tx.run(_insert_sql("operations", OPERATION_COLUMNS, 1), *operation_row(operation))
-    for rows in _chunks(target_rows(operation)):
+    for rows in db.chunks(target_rows(operation), _ROWS_PER_STATEMENT):
         sql = _insert_sql("operation_targets", TARGET_COLUMNS, len(rows))
         await tx.run(sql, *(value for row in rows for value in row))
 
@@ -195,6 +208,13 @@ async def active_kind(reader: db.Reader, instance_id: str) -> OperationKind | No
     return None
 
 
+async def has_later(reader: db.Reader, operation: OperationHead, without: Collection[str]) -> bool:
+    """Return whether the instance has had a later operation of another kind than these."""
+    sql = f"""SELECT 1 FROM operations WHERE instance_id = $1 AND operation_id > $2
+              AND kind NOT IN ({db.marks(len(without), 3)}) LIMIT 1"""  # noqa: S608 - marks only
+    return await reader.one(sql, operation.instance_id, operation.operation_id, *sorted(without)) is not None
+
+
 async def busy_members(reader: db.Reader, instance_id: str, member_ids: Collection[str]) -> set[str]:
     """Return which of the members an open operation works on."""
     if not member_ids:
@@ -256,6 +276,15 @@ async def overdue(reader: db.Reader, now: int) -> list[str]:
     """Return the ids of open operations past their deadline, 100 at most."""
     sql = f"SELECT operation_id FROM operations WHERE {_OPEN} AND deadline_at <= $1 ORDER BY deadline_at LIMIT 100"  # noqa: S608
     return [row[0] for row in await reader.all(sql, now)]
+
+
+async def given_up(reader: db.Reader, instance_id: str) -> set[str]:
+    """Return the allocations from which a replace moved a member of the instance away."""
+    sql = """SELECT operation_targets.document FROM operations
+             JOIN operation_targets ON operation_targets.operation_id = operations.operation_id
+             WHERE operations.instance_id = $1 AND operations.kind = 'replace'"""
+    targets = [_TARGET.decode(row[0]) for row in await reader.all(sql, instance_id)]
+    return {target.previous_allocation_id for target in targets if target.previous_allocation_id}
 
 
 async def note_request(tx: db.Tx, operation_id: str, member_id: str, kind: str, requested_at: int) -> None:
@@ -336,8 +365,3 @@ def _insert_sql(table: str, columns: Sequence[str], rows: int) -> str:
     width = len(columns)
     values = ", ".join(f"({db.marks(width, 1 + number * width)})" for number in range(rows))
     return f"INSERT INTO {table} ({', '.join(columns)}) VALUES {values}"  # noqa: S608 - names are ours
-
-
-def _chunks(rows: Sequence[Item]) -> Iterator[Sequence[Item]]:
-    for first in range(0, len(rows), _ROWS_PER_STATEMENT):
-        yield rows[first : first + _ROWS_PER_STATEMENT]

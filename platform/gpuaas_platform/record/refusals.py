@@ -1,20 +1,42 @@
-"""Write the counted sign-ins that were refused to the audit trail: one row per network, action and minute.
+"""Write refused requests to the audit trail: one row per network, action and minute for those that are counted, and
+one row each for the first ones of a signed-in caller in a minute.
 
 The sweep runs in a loop of `server`, and once when the server stops. If the process is killed, the counts of the
 current minute are lost."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import structlog
+from gpuaas_contract import errors
 
-from gpuaas_platform.call import Caller, Origin, Site
+from gpuaas_platform.call import Caller, Origin, Owned, Site
 from gpuaas_platform.kit import db
-from gpuaas_platform.kit.refusals import OTHERS, Tally
+from gpuaas_platform.kit.refusals import OTHERS, Refusal, Tally
 from gpuaas_platform.record import service
 
 log = structlog.get_logger()
 
 TOPIC = "audit-refusals"
+
+
+Denial = Literal["authz.deny", "policy.deny"]
+
+
+async def deny(
+    site: Site, origin: Origin, action: Denial, target: str, of: Owned, details: Mapping[str, object]
+) -> None:
+    """Write the audit row of a refused request of a signed-in caller. If the caller sends too many of them, count it
+    instead: rows are never deleted, and they are on the chain of the organisation that the request names."""
+    caller = origin.caller
+    if site.refusals.takes_row(caller.actor_id, origin.now):
+        await site.database.write(
+            lambda tx: service.audit(tx, origin, action, target, of, result="failure", details=details)
+        )
+        return
+    code = (errors.PermissionDenied if action == "authz.deny" else errors.PolicyDenied).code
+    place = (origin.route, origin.peer, origin.correlation_id, origin.now)
+    site.refusals.count(Refusal(action, *place, code, account=caller.actor_id))
 
 
 async def sweep(site: Site) -> None:

@@ -1,4 +1,4 @@
-"""What the stored record shows before a server starts: the clock is set back, or signed rows are missing.
+"""What the store shows before a server starts: the clock is wrong, or signed rows are missing.
 
 `server` calls it. A missing row means that the database is an old copy, or that the file with its last changes (WAL)
 was removed. A server that worked on it would give out the same numbers and names again."""
@@ -14,6 +14,8 @@ from gpuaas_platform.record import chain, heads, service, trail
 log = structlog.get_logger()
 
 _BEHIND_S_MAX = 60.0
+_APART_S_MAX = 60.0
+_DATABASE_CLOCK_FIX = "Set the clock that is wrong. If it is the one of the database, start with --accept-clock."
 _CLOCK_FIX = "Set the clock. If its time is right, start with --accept-clock until the time of that row has passed."
 _ROWS_FIX = (
     "Restore the newest database, with all its files. If the rows are lost for good, start once with "
@@ -32,7 +34,8 @@ class Refused(Exception):
 async def check(site: Site) -> None:
     """Raise `Refused` if the clock is behind the newest row, or if the database has not the rows that were signed.
 
-    A clock that is ahead cannot be detected: the server may have been off for that long."""
+    This does not detect a clock that is ahead: the server may have been off for that long. See
+    `check_database_clock`."""
     await _check_clock(site.database.reader, site.clock(), is_accepted=site.settings.accept_clock)
     lost = await _lost(site)
     if lost and not site.settings.accept_data_loss:
@@ -40,6 +43,22 @@ async def check(site: Site) -> None:
         raise Refused(f"the database is older than its signed heads ({len(lost)} chains): {some}", _ROWS_FIX)
     if lost:
         await _accept(site, lost)
+
+
+async def check_database_clock(site: Site) -> None:
+    """Raise `Refused` if the clock differs from that of the PostgreSQL server. A second server whose clock is ahead
+    would end leases and delete rows that are in use by the others. SQLite has the clock of this machine."""
+    if not site.settings.database_url:
+        return
+    row = await site.database.reader.one("SELECT clock_timestamp()")
+    now, database_now = site.clock(), row[0] if row is not None else clock.EPOCH
+    apart_s = (now - database_now).total_seconds()
+    if abs(apart_s) <= _APART_S_MAX:
+        return
+    if not site.settings.accept_clock:
+        text = f"the clock shows {now:%FT%TZ}, but the clock of the database shows {database_now:%FT%TZ}"
+        raise Refused(text, _DATABASE_CLOCK_FIX)
+    log.warning("clock.accepted", ahead_of_database_s=round(apart_s), now=now.isoformat())
 
 
 async def _check_clock(reader: db.Reader, now: datetime.datetime, *, is_accepted: bool) -> None:

@@ -16,6 +16,8 @@ LOOK_MAX = 5_000
 
 _PAGES = "audit"
 _ROW = msgspec.json.Decoder(AuditRow)
+_ORDERS = {"oldest": ("cursor", "max(cursor)"), "newest": ("cursor DESC", "min(cursor)")}
+"""SQL of each order, and of the last row that a page looked at."""
 INDEXED = ("correlation_id", "target", "actor_id", "action")
 """Filters that have an index, the most selective first."""
 _FIRST_SINCE = f"""SELECT min(cursor) FROM (SELECT cursor FROM audit WHERE occurred_at >= $1
@@ -87,25 +89,25 @@ async def list_rows(reader: db.Reader, call: Call[Path, AuditQuery]) -> Page[Aud
 
 
 async def search(reader: db.Reader, scope: dict[str, str], query: AuditQuery) -> Page[AuditRow]:
-    """Return one page, oldest first. It can be empty although more pages follow: each reads `LOOK_MAX` rows at most.
+    """Return one page. It can be empty although more pages follow: each reads `LOOK_MAX` rows at most.
 
     `scope` has the column that every row must match: {"project_id": …}, {"chain": …}, or {} for the whole platform."""
-    limit, start = query.page_size, max(query.after, _position(query))
+    limit, order, edge = query.page_size, *_ORDERS[query.order]
     rest = scope | {name: value for name in (*INDEXED, "result") if (value := getattr(query, name))}
     driving = {name: rest.pop(name) for name in [name for name in (*INDEXED, *scope) if name in rest][:1]}
-    after, until = await _bounds(reader, query, start)
+    after, until = await _bounds(reader, query)
     look = LOOK_MAX if rest or query.since or query.until else limit
     clauses = ["cursor > $1", "cursor <= $2", *(f"{name} = $3" for name in driving)]
     # The rows that this page reads, through one index. It has the limit; the other filters are applied to its result.
-    window = f"SELECT * FROM audit WHERE {' AND '.join(clauses)} ORDER BY cursor LIMIT {look}"  # noqa: S608 - ours
+    window = f"SELECT * FROM audit WHERE {' AND '.join(clauses)} ORDER BY {order} LIMIT {look}"  # noqa: S608 - ours
     values = [after, until, *driving.values()]
-    extent = f"SELECT coalesce(max(cursor), 0), count(*) FROM ({window}) AS looked"  # noqa: S608
+    extent = f"SELECT coalesce({edge}, 0), count(*) FROM ({window}) AS looked"  # noqa: S608
     row = await reader.one(extent, *values)
     last, looked = (row[0], row[1]) if row is not None else (0, 0)
     rows = await _rows(reader, window, values, rest, query)
     if len(rows) == limit:
-        return Page(items=rows, next_page_token=tables.write_token(_PAGES, str(rows[-1].cursor)))
-    following = tables.write_token(_PAGES, str(max(last, start))) if looked == look else None
+        return Page(items=rows, next_page_token=paging.next_page(_PAGES, query, str(rows[-1].cursor)))
+    following = paging.next_page(_PAGES, query, str(last)) if looked == look else None
     return Page(items=rows, next_page_token=following)
 
 
@@ -126,25 +128,30 @@ async def _rows(
         filters["occurred_at <="] = clock.micros(query.until)
     clauses = ["1 = 1", *(f"{comparison} ${mark}" for mark, comparison in enumerate(filters, len(values) + 1))]
     sql = f"""SELECT cursor, chain, position, hash, document FROM ({window}) AS looked
-              WHERE {" AND ".join(clauses)} ORDER BY cursor LIMIT {query.page_size}"""  # noqa: S608
+              WHERE {" AND ".join(clauses)} ORDER BY {_ORDERS[query.order][0]} LIMIT {query.page_size}"""  # noqa: S608
     return [
         msgspec.structs.replace(_ROW.decode(row[4]), cursor=row[0], chain=row[1], position=row[2], hash=row[3])
         for row in await reader.all(sql, *values, *filters.values())
     ]
 
 
-async def _bounds(reader: db.Reader, query: AuditQuery, start: int) -> tuple[int, int]:
-    """Return the lower and upper cursor of all rows in the requested time range. The upper one is read first, so that a
-    row added later is on the next page.
+async def _bounds(reader: db.Reader, query: AuditQuery) -> tuple[int, int]:
+    """Return the lower and upper cursor of the rows that this page and those after it can have. The upper one is read
+    first, so that a row added later is on the next page.
 
     Rows are ordered by commit, not by time: the orders differ if the clock was set back. So `LOOK_MAX` rows around
     each limit of the range are read.
     """
-    after, until = start, await newest(reader)
+    after, until = query.after, await newest(reader)
+    place = _position(query)
+    if place and query.order == "newest":
+        until = min(until, place - 1)
+    elif place:
+        after = max(after, place)
     if query.since is not None and after == 0:
         after = await _number(reader, until + 1, _FIRST_SINCE, clock.micros(query.since)) - 1
     if query.until is not None:
-        until = await _number(reader, 0, _LAST_UNTIL, clock.micros(query.until))
+        until = min(until, await _number(reader, 0, _LAST_UNTIL, clock.micros(query.until)))
     return after, until
 
 

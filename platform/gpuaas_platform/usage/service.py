@@ -2,6 +2,7 @@
 
 from gpuaas_contract.instances import Instance
 from gpuaas_contract.paths import InstancePath, ProjectPath
+from gpuaas_contract.protocol import usage as protocol
 from gpuaas_contract.usage import (
     ReportedUsage,
     ReportUsage,
@@ -16,7 +17,7 @@ from gpuaas_contract.wire import Page
 from gpuaas_platform.call import Call
 from gpuaas_platform.instances import service as instances
 from gpuaas_platform.kit import db, ids, paging, structs, tables
-from gpuaas_platform.operations import stewards
+from gpuaas_platform.operations import fence, stewards
 from gpuaas_platform.usage import rules, store
 
 _GROUP_PARTS = 4
@@ -25,11 +26,11 @@ _GROUP_PARTS = 4
 async def report(tx: db.Tx, call: Call[InstancePath], body: ReportUsage) -> UsageReceipt:
     """Store a report and update totals. Write transactions run one at a time, so no other report changes the totals."""
     instance = await instances.named(tx, call)
-    await stewards.check_reporter(tx, call, instance, body.epoch)
+    await _check_reporter(tx, call, instance, body)
     named = {record.member_id for record in body.records if record.member_id}
-    rules.check(body.records, await instances.members_among(tx, instance, named), call.now)
+    protocol.check(body.records, await instances.members_among(tx, instance, named), call.now)
     record_ids = {record.record_id for record in body.records}
-    reported = rules.sort(body.records, await store.present(tx, instance.instance_id, record_ids))
+    reported = protocol.sort(body.records, await store.present(tx, instance.instance_id, record_ids))
     if reported.new:
         await store.add(tx, [_kept(call, instance, record) for record in reported.new])
         before = await store.totals(tx, instance, {rules.group_of(record) for record in reported.new})
@@ -54,6 +55,15 @@ async def summarise(reader: db.Reader, call: Call[ProjectPath, SummaryQuery]) ->
         return await store.days_after(reader, call.path.project_id, query, days, _group(after), limit)
 
     return await paging.page("usage_days", query, read, _key_of_day)
+
+
+async def _check_reporter(tx: db.Tx, call: Call[InstancePath], instance: Instance, body: ReportUsage) -> None:
+    """Refuse a caller that neither looks after the instance nor has claimed the operation on it that it names."""
+    if body.operation_id:
+        operation = await fence.check(tx, call, body.operation_id, body.epoch)
+        protocol.check_operation(operation, instance.instance_id)
+    else:
+        await stewards.check_reporter(tx, call, instance, body.epoch)
 
 
 def _key_of_record(record: UsageRecord) -> str:
@@ -86,7 +96,7 @@ def _kept(call: Call, instance: Instance, record: ReportedUsage) -> UsageRecord:
         UsageRecord,
         record,
         usage_id=ids.new("use"),
-        quantity=rules.shown(rules.billionths(record.quantity)),
+        quantity=rules.shown(protocol.billionths(record.quantity)),
         org_id=instance.org_id,
         project_id=instance.project_id,
         instance_id=instance.instance_id,

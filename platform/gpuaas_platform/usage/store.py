@@ -2,11 +2,11 @@
 
 import datetime
 import functools
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 from gpuaas_contract.instances import Instance
+from gpuaas_contract.protocol.usage import billionths
 from gpuaas_contract.usage import SummaryQuery, UsageDay, UsageQuery, UsageRecord
 
 from gpuaas_platform.kit import clock, db
@@ -18,9 +18,7 @@ _RECORD_COLUMNS = ("usage_id", "project_id", "instance_id", "record_id", "meter"
 _DAY_COLUMNS = ("project_id", "day", "instance_id", "meter", "unit", "app_slug", "quantity", "records")
 _SHOWN_DAY = _DAY_COLUMNS[1:]
 _LATEST = 2**63 - 1
-_CHUNK = 50
-"""Rows per statement. One would need a thousand round trips per report; all of them would be slow to prepare."""
-Item = TypeVar("Item")
+_ROWS_PER_STATEMENT = 50
 Position = tuple[int, str]
 """Position of a record in lists: its start and its id, in this order."""
 START: Position = (-(2**63), "")
@@ -28,7 +26,7 @@ START: Position = (-(2**63), "")
 
 async def present(reader: db.Reader, instance_id: str, record_ids: Collection[str]) -> dict[str, UsageRecord]:
     records: dict[str, UsageRecord] = {}
-    for some in _chunks(list(record_ids)):
+    for some in db.chunks(list(record_ids), _ROWS_PER_STATEMENT):
         sql = f"""SELECT record_id, document FROM usage_records
                   WHERE instance_id = $1 AND record_id IN ({db.marks(len(some), 2)})"""  # noqa: S608 - marks only
         records |= {row[0]: _RECORD.decode(row[1]) for row in await reader.all(sql, instance_id, *some)}
@@ -36,7 +34,7 @@ async def present(reader: db.Reader, instance_id: str, record_ids: Collection[st
 
 
 async def add(tx: db.Tx, records: Sequence[UsageRecord]) -> None:
-    for some in _chunks(records):
+    for some in db.chunks(records, _ROWS_PER_STATEMENT):
         values: list[object] = []
         for record in some:
             values += [record.usage_id, record.project_id, record.instance_id, record.record_id, record.meter]
@@ -49,11 +47,11 @@ async def totals(reader: db.Reader, instance: Instance, groups: Collection[Group
     sql = f"""SELECT day, meter, unit, quantity, records FROM usage_days
               WHERE project_id = $1 AND instance_id = $2 AND day IN ({db.marks(len(days), 3)})"""  # noqa: S608
     rows = await reader.all(sql, instance.project_id, instance.instance_id, *days)
-    return {Group(row[0], row[1], row[2]): Total(rules.billionths(row[3]), row[4]) for row in rows}
+    return {Group(row[0], row[1], row[2]): Total(billionths(row[3]), row[4]) for row in rows}
 
 
 async def put_totals(tx: db.Tx, instance: Instance, totals_by_group: Mapping[Group, Total]) -> None:
-    for some in _chunks(list(totals_by_group.items())):
+    for some in db.chunks(list(totals_by_group.items()), _ROWS_PER_STATEMENT):
         values: list[object] = []
         for group, total in some:
             values += [instance.project_id, group.day, instance.instance_id, group.meter, group.unit]
@@ -109,11 +107,7 @@ def _filters(project_id: str, instance_id: str, meter: str) -> tuple[str, list[s
     return db.equal({"project_id": project_id, "instance_id": instance_id, "meter": meter})
 
 
-def _chunks(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
-    return (items[first : first + _CHUNK] for first in range(0, len(items), _CHUNK))
-
-
-@functools.lru_cache(maxsize=2 * _CHUNK)
+@functools.lru_cache(maxsize=2 * _ROWS_PER_STATEMENT)
 def _insert_sql(table: str, columns: tuple[str, ...], count: int) -> str:
     width = len(columns)
     rows = ", ".join(f"({db.marks(width, 1 + width * row)})" for row in range(count))

@@ -1,11 +1,14 @@
 """The people of a project: the list, its event, and the accounts on the project's machines."""
 
+import asyncio
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gpuaas_contract import access, audit, bindings, capacity, errors, events, identity, node, posix, ssh_keys, users
 from gpuaas_platform.access.machines import reconcile as grants_reconcile
+from gpuaas_platform.allocations.keys import store as key_store
+from msgspec.structs import replace
 from platform_world import Node, Person, World, enrol_body, ssh_public_key
 
 EVENT = "identity.posix.changed"
@@ -137,6 +140,18 @@ async def test_a_machine_gets_the_complete_set_of_accounts_and_again_after_a_cha
     assert {account["login"] for account in await world.install_people(n1)} == {"admin"}
 
 
+async def test_a_stored_key_that_agents_refuse_keeps_no_other_person_on_a_machine(world: World) -> None:
+    ada, bea = await member(world, "ada"), await member(world, "bea")
+    key = await register_key(world, ada)
+    other = replace(key, public_key=f"sk-{key.public_key}")  # as an earlier release stored it
+    await world.site.database.write(lambda tx: key_store.SSH_KEYS.save(tx, other))
+    n1, _ = await allocated(world)
+    accounts = await world.install_people(n1)
+    assert [account["public_keys"] for account in accounts if account["login"] == "ada"] == [[]]
+    await take_role(world, bea)
+    assert {account["login"] for account in await world.install_people(n1)} == {"admin", "ada"}
+
+
 async def test_a_failed_task_is_repeated_after_a_pause(world: World) -> None:
     n1, _ = await allocated(world)
     await world.sweep_people()
@@ -225,3 +240,34 @@ async def test_an_account_that_cannot_be_made_keeps_no_other_person_out(world: W
     world.clock.forward(61)
     await world.install_people(n1)
     assert (await enter(world, ada, allocation_id)).user == "ada"
+
+
+async def test_who_waits_for_other_people_is_answered_when_the_list_has_changed(world: World) -> None:
+    await world.sweep_people()
+    known = (await world.call(posix.POSIX_PEOPLE_DIGEST)).digest
+    assert (await world.call(posix.POSIX_PEOPLE_DIGEST, query={"known": known, "wait_s": 0})).digest == known
+    waiting = asyncio.ensure_future(world.call(posix.POSIX_PEOPLE_DIGEST, query={"known": known, "wait_s": 30}))
+    ada = await member(world, "ada")
+    await world.sweep_people()
+    changed = (await waiting).digest
+    assert changed != known
+    await take_role(world, ada)
+    await world.sweep_people()
+    assert (await world.call(posix.POSIX_PEOPLE_DIGEST)).digest not in (known, changed), "ada is listed as left now"
+
+
+async def test_changes_while_a_machine_is_busy_become_one_more_task(world: World) -> None:
+    n1, _ = await allocated(world)
+    await world.sweep_people()
+    running = await world.next_task(n1)
+    for name in ("ada", "bea", "cyd"):
+        await member(world, name)
+        await world.sweep_people()
+    assert await world.next_task(n1) == running, "the machine may work on the first one"
+    await world.finish_task(n1)
+    last = await world.next_task(n1)
+    assert last is not None
+    assert {account["login"] for account in last["params"]["people"]} == {"admin", "ada", "bea", "cyd"}
+    await world.finish_task(n1)
+    await world.sweep_people()
+    assert await world.next_task(n1) is None

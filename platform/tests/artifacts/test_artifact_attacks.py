@@ -53,6 +53,20 @@ async def flip_a_bit_on_the_way_in(world: World, _: LoopbackSource) -> str:
     return code_of(refused)
 
 
+async def publish_the_digest_of_another_tenants_content(world: World, _: LoopbackSource) -> str:
+    """The store has one file for a digest, also if several projects upload it. A digest is no secret."""
+    await promoted(world, await trusted(world))
+    org = await world.call(identity.ORG_CREATE, {"name": "beta"})
+    spy = await world.call(identity.PROJECT_CREATE, identity.CreateProject(name="spy"), org_id=org.org_id)
+    world.project_id = spy.project_id
+    artifact = await world.call(artifacts.PUBLISH, intent(signer=await trusted(world)))
+    answer = await verified(world, artifact)
+    assert (answer.trust, answer.content_checked_at) == ("failed_verification", None)
+    promotion = await world.send(artifacts.PROMOTE, {"channel": "stable"}, artifact_id=artifact.artifact_id)
+    assert promotion.is_error
+    return answer.trust_code
+
+
 async def replace_the_stored_file_after_promotion(world: World, _: LoopbackSource) -> str:
     artifact = await promoted(world, await trusted(world))
     handed_out = await delivery(world, artifact)
@@ -176,6 +190,7 @@ async def use_the_token_of_another_project(world: World, _: LoopbackSource) -> s
 
 ATTACKS: tuple[tuple[Attack, str], ...] = (
     (flip_a_bit_on_the_way_in, "artifact_digest_mismatch"),
+    (publish_the_digest_of_another_tenants_content, "artifact_content_missing"),
     (replace_the_stored_file_after_promotion, "artifact_digest_mismatch"),
     (serve_other_content_after_promotion, "artifact_digest_mismatch"),
     (leave_it_unsigned, "artifact_unsigned"),

@@ -4,7 +4,9 @@ import asyncio
 import dataclasses
 import io
 import os
+import resource
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -312,7 +314,10 @@ main.main()
 """
 
 
-@pytest.mark.parametrize(("module", "function"), [("fences", "apply"), ("restore", "_compare"), ("restore", "_finish")])
+@pytest.mark.parametrize(
+    ("module", "function"),
+    [("restore", "keys.write_private"), ("fences", "apply"), ("restore", "_compare"), ("restore", "_finish")],
+)
 async def test_no_server_starts_on_a_restore_that_was_killed(
     site: Site, backups: Backups, module: str, function: str
 ) -> None:
@@ -347,6 +352,62 @@ async def test_a_failed_backup_leaves_no_file(site: Site, backups: Backups, monk
     result = await backups.make()
     assert (result.returncode, "No space left" in result.stderr) == (2, True), result.text
     assert list(backups.file.parent.glob("backup*")) == []
+
+
+async def test_a_disk_that_fills_while_the_backup_is_encrypted_is_reported(site: Site, backups: Backups) -> None:
+    """The limit on the size of files acts as a full disk does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16_384, hard))
+    try:
+        result = await backups.make()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (result.returncode, f"cannot write {backups.file}" in result.stderr) == (2, True), result.text
+    assert "Free space" in result.stderr
+    assert list(backups.file.parent.glob("backup*")) == []
+
+
+async def test_a_folder_is_not_a_name_for_a_backup(site: Site, backups: Backups, tmp_path: Path) -> None:
+    result = await platform_command.run("backup", "--to", tmp_path, "--recipient", backups.recipient, on=backups.source)
+    assert (result.returncode, f"{tmp_path} is a folder" in result.stderr) == (2, True), result.text
+
+
+@pytest.mark.parametrize("content", [None, b"\x80"], ids=["missing", "not text"])
+async def test_an_identity_that_cannot_be_read_is_not_answered_with_a_new_key_pair(
+    site: Site, backups: Backups, tmp_path: Path, content: bytes | None
+) -> None:
+    """A new key pair does not decrypt a backup that exists."""
+    assert (await backups.make()).returncode == 0
+    identity = tmp_path / "other.identity"
+    if content is not None:
+        identity.write_bytes(content)
+    result = await backups.verify(identity=identity)
+    assert (result.returncode, "--identity FILE" in result.stderr) == (2, True), result.text
+    assert "--new-identity" not in result.stderr
+
+
+async def test_a_new_identity_needs_a_folder_that_exists(tmp_path: Path) -> None:
+    result = await platform_command.run("backup", "--new-identity", tmp_path / "absent" / "identity")
+    assert (result.returncode, f"mkdir -p {tmp_path / 'absent'}" in result.stderr) == (2, True), result.text
+
+
+async def test_a_folder_without_a_platform_is_named(backups: Backups, tmp_path: Path) -> None:
+    absent = Settings(data_dir=tmp_path / "absent")
+    arguments = ("backup", "--to", backups.file, "--recipient", backups.recipient)
+    result = await platform_command.run(*arguments, on=absent)
+    assert (result.returncode, f"there is no platform in {absent.data_dir}" in result.stderr) == (2, True), result.text
+    assert not absent.data_dir.exists()
+
+
+async def test_the_lock_of_a_backup_is_private_and_of_the_owner_of_the_folder(site: Site, backups: Backups) -> None:
+    """Root may make a backup. Afterwards the user of the server must be able to make one too."""
+    folder = site.settings.data_dir
+    (folder / "custody.lock").unlink(missing_ok=True)
+    if os.geteuid() == 0:
+        os.chown(folder, 65534, 65534)
+    assert (await backups.make()).returncode == 0
+    lock, owner = (folder / "custody.lock").stat(), folder.stat()
+    assert (lock.st_uid, lock.st_gid, stat.S_IMODE(lock.st_mode)) == (owner.st_uid, owner.st_gid, 0o600)
 
 
 async def _content(content: bytes):  # type: ignore[no-untyped-def]

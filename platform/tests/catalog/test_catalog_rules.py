@@ -143,6 +143,11 @@ UNSOUND: dict[str, tuple[dict[str, Any], str, str]] = {
         "actions[0].input_schema.type",
         "not a JSON Schema",
     ),
+    "a reading action that needs inputs": (
+        {"actions": [{**ACTION, "reading": True, "input_schema": {"type": "object", "required": ["x"]}}]},
+        "actions[0].reading",
+        "needs no inputs",
+    ),
     "an action with too long a deadline": (
         {"actions": [{**ACTION, "deadline_s": 604_801}]},
         "actions[0].deadline_s",
@@ -154,6 +159,21 @@ UNSOUND: dict[str, tuple[dict[str, Any], str, str]] = {
         {"secret_purposes": ["role_join", "role_join"]},
         "secret_purposes[1]",
         "`role_join` is listed twice",
+    ),
+    "an exclusive operation that the role does not have": (
+        {"roles": [{"component_key": "head", "max": 1, "exclusive": ["replace"]}]},
+        "roles[0].exclusive[0]",
+        "replace is not in operations",
+    ),
+    "a controller that replaces without consent": (
+        {"steward": {"requests": ["replace"]}},
+        "steward.replace_input",
+        "by which people allow",
+    ),
+    "consent by an unknown input": (
+        {"steward": {"requests": ["replace"], "replace_input": "nothing"}},
+        "steward.replace_input",
+        "there is no field of the deploy form `nothing`",
     ),
     "too much of it": ({"summary": "a" * manifests.SIZE_MAX_BYTES}, "$", "256 KiB"),
 }

@@ -12,6 +12,7 @@ import pytest
 from gpuaas_platform.commands.doctor import checks
 from gpuaas_platform.commands.doctor.facts import Facts, Port, Store, Unsigned
 from gpuaas_platform.server import Listen
+from gpuaas_sdk.testing import free_port
 from server_process import ServerProcess
 
 NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
@@ -50,6 +51,12 @@ CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {
     ),
     "few open files": ({"files_max": 128}, "open files", "fail", "LimitNOFILE=65536"),
     "a clock that no one sets": ({"is_synchronised": False}, "clock", "warn", "timedatectl"),
+    "an address of another machine": (
+        {"ports": (Port(LISTEN, "Cannot assign requested address", is_local=False),)},
+        "ports",
+        "fail",
+        "ip -brief address",
+    ),
     "a port in use": ({"ports": (Port(LISTEN, "Address in use"),)}, "ports", "fail", "ss -ltnp 'sport = :7070'"),
 }
 
@@ -80,6 +87,19 @@ def test_a_running_server_is_found_sound_and_its_port_its_own(tmp_path: Path) ->
     assert {name: check["state"] for name, check in report.items() if check["state"] == "fail"} == {}
     assert report["store"]["reason"] == "the database opens, and every migration is applied"
     assert report["ports"]["reason"] == f"a server of the platform answers at {server.url}"
+
+
+def test_a_running_server_is_recognised_behind_tls(tmp_path: Path) -> None:
+    """It listens on every address, because loopback addresses are not encrypted."""
+    data, port = tmp_path / "data", free_port()
+    with ServerProcess(data, options=["--listen", f"0.0.0.0:{port}"]):
+        report = _doctor(data, "--listen", f"0.0.0.0:{port}")
+    assert report["ports"] == {
+        "name": "ports",
+        "state": "ok",
+        "reason": f"a server of the platform answers at https://0.0.0.0:{port}",
+        "fix": "",
+    }
 
 
 def test_problems_of_a_real_folder_are_found_and_nothing_is_changed(tmp_path: Path) -> None:

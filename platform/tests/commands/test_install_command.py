@@ -8,7 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from gpuaas_platform import tls
 from gpuaas_platform.commands import service, units
+from gpuaas_platform.kit import clock
+from gpuaas_sdk.testing import free_port
+from server_process import ServerProcess
 
 COMMAND = Path("/opt/gpuaas/venv/bin/gpuaas-platform")
 FIRST = units.settings_text("", ["10.0.0.5:7443"])
@@ -107,8 +111,23 @@ def test_the_files_are_shown_without_changing_the_machine() -> None:
         assert not path.exists()
 
 
-def test_a_wrong_address_is_refused_before_anything_is_written() -> None:
-    command = [sys.executable, "-m", "gpuaas_platform.main", "install", "--listen", "nowhere", "--print"]
+def test_a_server_that_is_not_ready_is_reported_with_the_reason(tmp_path: Path) -> None:
+    """An installation with a certificate of the operator failed after two minutes, without the reason."""
+    port, other = free_port(), tmp_path / "other"
+    other.mkdir()
+    tls.load_authority(other, clock.utc_now())
+    url = f"https://127.0.0.1:{port}"
+    assert "refused" in service.why_not_ready(url, None)
+    with ServerProcess(tmp_path / "data", options=["--listen", f"0.0.0.0:{port}"]):
+        assert service.why_not_ready(url, tmp_path / "data" / "keys" / "tls-authority.crt") == ""
+        assert "CERTIFICATE_VERIFY_FAILED" in service.why_not_ready(url, other / "tls-authority.crt")
+        absent = tmp_path / "absent.crt"
+        assert service.why_not_ready(url, absent) == f"{absent} cannot be read: No such file or directory"
+
+
+@pytest.mark.parametrize("address", ["nowhere", "10.0.0.5:99999"])
+def test_a_wrong_address_is_refused_before_anything_is_written(address: str) -> None:
+    command = [sys.executable, "-m", "gpuaas_platform.main", "install", "--listen", address, "--print"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode != 0
     assert "--listen takes HOST:PORT" in ended.stderr

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import httpx
@@ -66,7 +67,9 @@ def test_a_first_start_prints_the_address_and_how_to_sign_in(started: Started) -
     assert f"at {started.url}" in output
     assert f"gpuaas login --server {started.url} --name admin" in output
     assert f"  {started.password_file}\n" in output
-    answer = httpx.post(f"{started.url}{identity.LOGIN.path}", json={"name": "admin", "password": started.password()})
+    answer = httpx.post(
+        f"{started.url}{identity.LOGIN.path}", json={"name": "admin", "password": started.password()}, timeout=60
+    )
     assert answer.status_code == 200
     assert not started.password_file.exists()
     assert "Traceback" not in output
@@ -122,7 +125,9 @@ def test_a_second_start_keeps_everything_and_shows_no_password(
         output = again.log.read_text()
         assert "gpuaas_admin_" not in output
         assert f'"url":"{again.url}"' in output
-        answer = httpx.post(f"{again.url}{identity.LOGIN.path}", json={"name": "admin", "password": password})
+        answer = httpx.post(
+            f"{again.url}{identity.LOGIN.path}", json={"name": "admin", "password": password}, timeout=60
+        )
         assert answer.status_code == 200
     finally:
         again.process.kill()
@@ -201,17 +206,51 @@ def test_a_data_folder_with_other_content_is_reported_without_a_traceback(tmp_pa
     ("option", "value"),
     [
         ("--listen", "nowhere"),
+        ("--listen", "127.0.0.1:99999"),
         ("--rate-limit-per-s", "nan"),
         ("--artifact-kept-s", "1h"),
         ("--log-level", "loud"),
         ("--task-ttl-s", "9"),
+        ("--oidc-issuer", "https://login.example"),
+        ("--tls-key-file", "/absent.pem"),
+        ("--vault-address", "https://vault.example"),
+        ("--sanitise-url", "https://provisioner.example"),
     ],
 )
 def test_a_wrong_option_is_reported_by_its_name(tmp_path: Path, option: str, value: str) -> None:
+    """The exit code is the one with which systemd leaves the service down."""
     ended = _run("server", "--data", str(tmp_path / "cloud"), option, value)
-    assert ended.returncode != 0
-    assert option in ended.stderr
+    assert (ended.returncode, option in ended.stderr) == (2, True), ended.stderr
     assert "Traceback" not in ended.stderr
+    assert not (tmp_path / "cloud").exists()
+
+
+@pytest.mark.parametrize(
+    ("present", "missing"),
+    [
+        (["--tls-certificate-file", "--tls-key-file"], "--tls-authority-file"),
+        (["--sanitise-url=https://provisioner.example"], "--sanitise-token-file"),
+    ],
+)
+def test_a_file_that_does_not_exist_is_named_before_the_start(tmp_path: Path, present: list[str], missing: str) -> None:
+    file = tmp_path / "file"
+    file.write_text("content")
+    given = [word if "=" in word else f"{word}={file}" for word in present]
+    ended = _run("server", "--data", str(tmp_path / "cloud"), *given, f"{missing}=/absent/{missing[2:]}")
+    assert ended.returncode == 2, ended.stderr
+    assert f"there is no file /absent/{missing[2:]}" in ended.stderr
+    assert missing in ended.stderr
+
+
+def test_an_address_of_another_machine_is_not_called_in_use(tmp_path: Path) -> None:
+    ended = _run("server", "--data", str(tmp_path / "cloud"), "--listen", "192.0.2.1:7443")
+    assert (ended.returncode, "192.0.2.1:7443: Cannot assign" in ended.stderr) == (2, True), ended.stderr
+    assert "ip -brief address" in ended.stderr
+    assert "Stop the process" not in ended.stderr
+
+
+def test_the_command_prints_its_release() -> None:
+    assert _run("--version").stdout == f"gpuaas-platform {metadata.version('gpuaas-platform')}\n"
 
 
 def test_the_log_level_leaves_out_what_is_less_important(tmp_path: Path) -> None:

@@ -156,13 +156,11 @@ async def test_after_a_lost_connection_every_listener_looks_again_and_is_woken_a
     async with asyncio.timeout(DEADLINE_S), server.open_site(settings) as here, server.open_site(settings) as there:
         with here.hub.listen("topic") as listener:
             await there.database.write(wake)
-            await listener.wait()
-            listener.clear()
+            assert await listener.wait(DEADLINE_S)
             await _break_listeners(settings.database_url)
-            await listener.wait()
-            listener.clear()
+            assert await listener.wait(DEADLINE_S)
             await there.database.write(wake)
-            await listener.wait()
+            assert await listener.wait(DEADLINE_S)
 
 
 async def test_a_process_receives_the_wakes_of_others_and_not_its_own(database_url: str) -> None:

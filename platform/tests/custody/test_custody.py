@@ -6,6 +6,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
+import platform_command
 import pytest
 from gpuaas_platform import main
 from gpuaas_platform.call import Site
@@ -15,6 +16,7 @@ from gpuaas_platform.custody.embedded import EmbeddedCustody
 from gpuaas_platform.custody.key_files import PLAIN as FILE
 from gpuaas_platform.custody.key_files import KeyRing, PlainFile
 from gpuaas_platform.kit import db
+from gpuaas_platform.kit.settings import Settings
 
 VALUES = {"sec_one": b"first", "sec_two": b"\x00\xff binary", "sec_three": b"x" * 10_000}
 
@@ -190,3 +192,17 @@ async def test_the_command_rotates_beside_a_running_server(
     assert present not in before
     assert capsys.readouterr().out.splitlines()[-1] == f"key {present} is the only one in the file"
     assert {ref: await kept.get(ref, 1) for ref in VALUES} == VALUES
+
+
+@pytest.mark.parametrize("words", [["custody", "status"], ["custody", "rotate"], ["unseal"]], ids=" ".join)
+async def test_a_mistyped_data_folder_is_named_and_not_created(tmp_path: Path, words: list[str]) -> None:
+    absent = Settings(data_dir=tmp_path / "absent")
+    result = await platform_command.run(*words, on=absent)
+    assert (result.returncode, f"there is no platform in {absent.data_dir}" in result.stderr) == (2, True), result.text
+    assert not absent.data_dir.exists()
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:99999", "nowhere", "http://10.0.0.5:7070", "https://:7443"])
+async def test_the_passphrase_is_sent_only_to_an_address_that_protects_it(site: Site, address: str) -> None:
+    result = await platform_command.run("unseal", "--server", address, on=site.settings)
+    assert (result.returncode, "--server takes an https URL" in result.stderr) == (2, True), result.text

@@ -13,6 +13,7 @@ from gpuaas_contract import access, capacity, catalog, errors, events, identity,
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_platform.edge import decode as decoding
 from gpuaas_platform.edge import exchange
+from gpuaas_platform.kit import tables
 from platform_world import MANIFEST, World
 
 ORGS = "/api/v1/orgs"
@@ -249,6 +250,12 @@ async def test_numbers_in_a_query_are_finite_and_fit(world: World) -> None:
     for after in ("-1", str(2**63), "1.5", "NaN"):
         answer = await _get(world, f"{followed}?after={after}")
         assert (after, answer.status_code, answer.json()["details"]["field"]) == (after, 400, "after")
+
+
+async def test_a_page_token_that_a_caller_made_with_a_nul_is_refused(world: World) -> None:
+    token = tables.write_token("orgs", "org_\0")
+    answer = await world.send(identity.ORG_LIST, query={"page_token": token})
+    assert (answer.status_code, answer.json()["details"]["field"]) == (400, "page_token")
 
 
 async def test_a_page_token_of_another_list_is_refused(world: World) -> None:

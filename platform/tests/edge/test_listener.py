@@ -10,7 +10,7 @@ import pytest
 import uvicorn
 from gpuaas_platform import server
 from gpuaas_platform.call import Site
-from gpuaas_platform.edge import exchange, http, listener
+from gpuaas_platform.edge import cycle, exchange, http, listener
 
 DEADLINE_S = 60
 
@@ -115,9 +115,9 @@ async def test_a_header_with_a_line_break_in_it_never_reaches_the_wire(forged: b
 
     async def application(scope: exchange.Message, _: exchange.Receive, send: exchange.Send) -> None:
         headers = [(b"content-length", b"0"), (b"x-name", forged)]
-        link = listener.take_link(scope)
-        assert link is not None
-        assert not link.send_whole(200, headers, b"")
+        taken = cycle.take(scope)
+        assert taken is not None
+        assert not taken.send_whole(200, headers, b"")
         await send({"type": "http.response.start", "status": 200, "headers": headers})
 
     config = uvicorn.Config(application, log_config=None, lifespan="off", http=listener.Protocol)
@@ -180,6 +180,21 @@ async def test_a_timer_that_rings_while_a_request_is_answered_does_not_end_it() 
     config = _config(application, keep_alive_s=3600)
     async with asyncio.timeout(DEADLINE_S), _connected(config) as (connection, protocol):
         assert [body for _, _, body in await connection.answers(ASK)] == [b"ok"]
+
+
+async def test_no_request_starts_the_timer_again_after_it_rang_because_it_would_keep_the_request_in_memory() -> None:
+    timers: list[asyncio.TimerHandle | None] = []
+
+    async def application(scope: exchange.Message, receive: exchange.Receive, send: exchange.Send) -> None:
+        protocol.timeout_keep_alive_handler()
+        timers.append(protocol.timeout_keep_alive_task)
+        await _ok(scope, receive, send)
+
+    config = _config(application, keep_alive_s=3600)
+    async with asyncio.timeout(DEADLINE_S), _connected(config) as (connection, protocol):
+        await connection.answers(ASK)
+        assert timers == [protocol.timeout_keep_alive_task]
+        assert timers != [None]
 
 
 async def test_a_connection_that_is_gone_leaves_no_timer_behind() -> None:

@@ -33,6 +33,15 @@ async def test_two_keys_of_a_change_are_refused(world: World) -> None:
     assert (answer.status_code, answer.json()["details"]) == (400, {"field": "x-idempotency-key"})
 
 
+@pytest.mark.parametrize("name", ["Host", "Transfer-Encoding"])
+async def test_a_header_that_a_proxy_and_the_platform_could_read_differently_is_refused(
+    world: World, name: str
+) -> None:
+    sent = [("Authorization", f"Bearer {world.token}"), (name, "a"), (name, "b")]
+    answer = await world.http.get(identity.ME.path, headers=sent)
+    assert (answer.status_code, answer.json()["details"]) == (400, {"field": name.lower()})
+
+
 async def test_other_headers_may_be_repeated(world: World) -> None:
     sent = [("Authorization", f"Bearer {world.token}"), ("Accept", "a/b"), ("Accept", "application/json")]
     assert (await world.http.get(identity.ME.path, headers=sent)).status_code == 200

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from gpuaas_contract import bindings, errors, identity, posix, users
-from gpuaas_platform.identity.posix import rules
+from gpuaas_platform.identity.posix import rules, store
 from gpuaas_platform.identity.posix import service as posix_service
 from hypothesis import given
 from hypothesis import strategies as st
@@ -131,6 +131,16 @@ async def test_numbers_of_the_time_after_the_backup_are_not_given_again(world: W
 def test_an_exhausted_range_is_named() -> None:
     with pytest.raises(errors.Conflict, match="up to 3"):
         rules.free_uid(2, {2, 3}, 3)
+
+
+async def test_when_all_numbers_are_used_an_admin_sets_one_and_the_person_gets_their_role(world: World) -> None:
+    org_id, after_last = await org_of(world), world.site.settings.posix_uid_last + 1
+    await world.site.database.write(lambda tx: store.set_next_uid(tx, org_id, after_last))
+    with pytest.raises(errors.Conflict, match="All user numbers") as refusal:
+        await grant(world, "ada")
+    assert "gpuaas people set" in refusal.value.fix
+    await set_identity(world, "ada", login="ada", uid=70_000)
+    assert (await identity_of(world, await grant(world, "ada"))).uid == 70_000
 
 
 @given(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,62}", fullmatch=True), st.integers(0, 30))

@@ -5,6 +5,21 @@ from gpuaas_platform.kit import addresses
 
 
 @pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.8.8", True),
+        ("::1", True),
+        ("localhost", True),
+        ("10.0.0.5", False),
+        ("gpu-1", False),
+    ],
+)
+def test_loopback_addresses_and_localhost_are_this_machine(host: str, expected: bool) -> None:
+    assert addresses.is_loopback(host) == expected
+
+
+@pytest.mark.parametrize(
     "address",
     [
         "1.1.1.1",

@@ -7,6 +7,13 @@ PROXIES = peers.Proxies(["10.0.0.0/24", "2001:db8:1::/64", "127.0.0.1/32"])
 
 
 @pytest.mark.parametrize(
+    ("peer", "expected"), [("192.0.2.1", "192.0.2.1"), ("127.0.0.1", ""), ("127.0.0.5", ""), ("::1", ""), ("", "")]
+)
+def test_only_callers_on_other_machines_have_a_remote_address(peer: str, expected: str) -> None:
+    assert peers.remote(peer) == expected
+
+
+@pytest.mark.parametrize(
     ("peer", "network"),
     [
         ("192.0.2.7", "192.0.2.7"),
@@ -59,6 +66,25 @@ def test_the_caller_is_the_last_address_that_a_trusted_proxy_reported(
 )
 def test_the_header_forwarded_is_read_in_the_same_way(lines: list[str], peer: str) -> None:
     assert PROXIES.peer("10.0.0.1", "forwarded", lines) == peer
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'host="a;for=9.9.9.9";for=192.0.2.7',
+        'by="a,for=9.9.9.9";for=192.0.2.7',
+        'host="a\\";for=9.9.9.9";for=192.0.2.7',
+        'for=9.9.9.9;host=", for=192.0.2.7',
+        'for=", host="a";for=192.0.2.7',
+        'for=9.9.9.9, host=",for=9.9.9.9;";for="192.0.2.7:80"',
+    ],
+)
+def test_what_a_client_chooses_in_the_header_forwarded_is_not_its_address(text: str) -> None:
+    assert PROXIES.peer("10.0.0.1", "forwarded", [text]) == "192.0.2.7"
+
+
+def test_an_element_of_forwarded_with_two_addresses_names_none() -> None:
+    assert PROXIES.peer("10.0.0.1", "forwarded", ["host=a;for=9.9.9.9;for=192.0.2.7"]) == "10.0.0.1"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from gpuaas_platform import main, server
 from gpuaas_platform.call import Site
 from gpuaas_platform.commands import schema as schema_command
 from gpuaas_platform.instances import store as instances_store
-from gpuaas_platform.kit import db, migrate
+from gpuaas_platform.kit import db, keys, migrate
 from gpuaas_platform.kit.settings import Settings
 from platform_world import World
 
@@ -117,6 +117,8 @@ def test_commands_refuse_a_newer_database_too(
 ) -> None:
     path = tmp_path / "gpuaas.sqlite"
     migrate.migrate_sqlite(path)
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys" / keys.AUDIT_FILE).write_bytes(b"key")
     store = sqlite3.connect(path)
     with store:
         store.execute(NEWER)

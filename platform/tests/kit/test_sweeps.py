@@ -17,6 +17,7 @@ from gpuaas_platform.allocations import installation
 from gpuaas_platform.allocations import reconcile as allocations_reconcile
 from gpuaas_platform.allocations.keys import store as key_store
 from gpuaas_platform.allocations.people import reconcile as people_reconcile
+from gpuaas_platform.allocations.people import service as people
 from gpuaas_platform.artifacts import reconcile as artifacts_reconcile
 from gpuaas_platform.call import Site, system_origin
 from gpuaas_platform.identity import store as identity_store
@@ -87,18 +88,18 @@ async def test_keys_that_are_installed_are_compared_without_a_write(world: World
 
 
 class CountingReader:
-    """Counts the statements of a reader."""
+    """Records the statements of a reader."""
 
     def __init__(self, reader: db.Reader) -> None:
         self._reader = reader
-        self.count = 0
+        self.statements: list[str] = []
 
     async def one(self, sql: str, *values: Any) -> db.Row | None:
-        self.count += 1
+        self.statements.append(sql)
         return await self._reader.one(sql, *values)
 
     async def all(self, sql: str, *values: Any) -> Sequence[db.Row]:
-        self.count += 1
+        self.statements.append(sql)
         return await self._reader.all(sql, *values)
 
 
@@ -109,7 +110,15 @@ async def statements_of(world: World, sweep: Sweep) -> int:
     world.site.database.reader = counting = CountingReader(reader)
     await sweep(world.site)
     world.site.database.reader = reader
-    return counting.count
+    return len(counting.statements)
+
+
+class CountingTx(CountingReader):
+    """Records the reads of a transaction."""
+
+    def __init__(self, tx: db.Tx) -> None:
+        super().__init__(tx)
+        self.run, self.wake = tx.run, tx.wake
 
 
 async def test_the_sweep_of_nodes_takes_the_same_statements_for_any_fleet(world: World) -> None:
@@ -160,6 +169,20 @@ async def test_the_sweep_of_people_takes_the_same_statements_for_any_number_of_p
     few = await statements_of(world, people_reconcile.sweep)
     await people_on_machines(world, MANY, prefix="m")
     assert await statements_of(world, people_reconcile.sweep) == few
+
+
+async def test_the_people_of_a_project_are_read_once_for_all_its_machines(world: World) -> None:
+    allocation_ids = [(await world.allocation(name)).allocation_id for name in ("n1", "n2", "n3")]
+
+    async def install(tx: db.Tx) -> list[str]:
+        counting = CountingTx(tx)
+        await people.install(counting, world.site, system_origin(world.clock()), allocation_ids)
+        return counting.statements
+
+    statements = await world.site.database.write(install)
+    assert sum("FROM posix_identities" in sql for sql in statements) == 1
+    tasks = [await world.next_task(world.nodes[name]) for name in ("n1", "n2", "n3")]
+    assert [task["type"] for task in tasks if task] == ["allocation.people"] * 3
 
 
 async def people_on_machines(world: World, count: int, prefix: str = "n") -> None:

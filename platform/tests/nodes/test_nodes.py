@@ -56,6 +56,7 @@ async def test_an_enrolment_token_is_refused_when_wrong_used_or_expired(world: W
     for secret, name in ((used.token, "n1"), (late.token, "n2"), (used.token[:-1] + "x", "n1"), ("", "n1")):
         answer = await world.send(node.ENROL, enrol_body(secret, name, stranger), token="")
         assert (answer.status_code, answer.json()["code"]) == (401, "credentials_invalid")
+        assert f"gpuaas node token {name}" in answer.json()["fix"]
     assert [gpu_node.name for gpu_node in (await world.call(capacity.NODE_LIST)).items] == ["n1"]
 
 

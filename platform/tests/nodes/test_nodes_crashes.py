@@ -20,7 +20,7 @@ Moves = collections.Counter[str]
 """How often each node was taken or given back."""
 Users = list[asyncio.Task[list[str]]]
 
-KILLS = campaigns.size(short={"sqlite": 40, "postgres": 20}, whole={"sqlite": 100, "postgres": 40})
+KILLS = campaigns.size(short={"sqlite": 24, "postgres": 20}, whole={"sqlite": 100, "postgres": 40})
 """By store: the tasks and the agents are the same on both, and only the SQL differs."""
 KILLS_IN_A_ROW = 10
 """Then every node gets something done: where an agent starts more slowly than it is killed, its tasks would expire."""

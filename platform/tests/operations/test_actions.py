@@ -47,6 +47,23 @@ DECLARED: dict[str, Any] = {
             "input_schema": {"type": "object"},
             "exclusive": True,
         },
+        {
+            "name": "queue.list",
+            "title": "List the queue",
+            "permission": "shop.queue.flush",
+            "input_schema": {"type": "object"},
+            "result": {
+                "columns": [{"name": "item", "title": "Item"}, {"name": "place", "title": "Place", "kind": "integer"}]
+            },
+        },
+        {
+            "name": "queue.watch",
+            "title": "Watch the queue",
+            "permission": "shop.queue.flush",
+            "input_schema": {"type": "object"},
+            "reading": True,
+            "result": {"columns": [{"name": "item", "title": "Item"}]},
+        },
     ],
 }
 FLUSH = {"inputs": {"queue": "night"}}
@@ -107,6 +124,17 @@ async def test_inputs_that_do_not_fit_the_actions_schema_are_refused_by_field(wo
     assert await cluster.controller.finds_nothing()
 
 
+async def test_a_result_fits_the_columns_that_the_manifest_declares(world: World) -> None:
+    cluster = await Cluster.running(world, **DECLARED)
+    await _invoke(cluster, "queue.list")
+    held = await cluster.controller.take()
+    for wrong in ({"dropped": 3}, {"rows": [{"item": "bread"}]}, {"rows": [{"item": "bread", "place": "first"}]}):
+        with pytest.raises(errors.ValidationFailed, match=r"The result of queue\.list does not fit the columns"):
+            await held.complete(result=wrong)
+    ended = await held.complete(result={"rows": [{"item": "bread", "place": 1}]})
+    assert (ended.status, ended.result) == ("succeeded", {"rows": [{"item": "bread", "place": 1}]})
+
+
 async def test_a_short_action_answers_its_caller_with_the_result(world: World) -> None:
     cluster = await Cluster.running(world, **DECLARED)
     asking = asyncio.create_task(_invoke(cluster, "flush", FLUSH, query={"wait_s": 30}))
@@ -146,6 +174,14 @@ async def test_an_action_blocks_other_operations_only_when_it_is_exclusive(world
         assert held.value.details["operation_id"] == alone.operation_id
     await (await cluster.controller.take()).complete()
     await cluster.operate("resume", hand)
+
+
+async def test_an_action_that_only_reads_runs_beside_an_exclusive_one(world: World) -> None:
+    cluster = await Cluster.running(world, **DECLARED)
+    assert (await _invoke(cluster, "queue.watch")).reading
+    alone = await _invoke(cluster, "rebalance")
+    assert (alone.exclusive, alone.reading) == (True, False)
+    assert (await _invoke(cluster, "queue.watch")).status == "accepted"
 
 
 async def test_a_failed_exclusive_action_waits_for_its_turn_to_be_retried(world: World) -> None:

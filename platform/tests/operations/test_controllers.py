@@ -42,6 +42,19 @@ async def test_a_silent_controller_is_listed_for_a_while_and_then_deleted(world:
     assert await holders(world) == ["there"]
 
 
+async def test_a_controller_that_always_takes_another_name_replaces_the_oldest_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controllers, "PER_PROJECT_MAX", 3)
+    await world.entitled_app()
+    token = await world.service_account()
+    for number in range(5):
+        await claim(world, token, f"name-{number}")
+        world.clock.forward(6)
+        await claim(world, token, "steady")
+    assert await holders(world) == ["name-3", "name-4", "steady"]
+
+
 async def test_controllers_of_an_older_release_keep_the_time_they_were_last_seen(
     settings: Settings, database_url: str
 ) -> None:

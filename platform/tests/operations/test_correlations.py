@@ -151,6 +151,16 @@ def test_refused_requests_of_one_project_do_not_push_out_those_of_another(world:
     assert (recent.under("p-2", "cor-0"), recent.under("p-2", "cor-1")) == ([], [request])
 
 
+async def test_refused_requests_of_strangers_do_not_push_out_those_of_a_project(world: World) -> None:
+    stranger = await world.person("stranger")
+    body = instances.DeployInstance(name="one", app_slug="nosuch", topology="pair")
+    await world.send(instances.INSTANCE_CREATE, body, headers={"X-Correlation-ID": "ticket-9"})
+    for _ in range(PER_PROJECT):
+        await world.send(instances.INSTANCE_LIST, token=stranger.token, headers={"X-Correlation-ID": "ticket-9"})
+    (refused,) = (await _bundle(world, "ticket-9")).refused
+    assert refused.actor_name == "admin"
+
+
 def _refusal(world: World) -> correlations.RefusedRequest:
     texts = dict.fromkeys(("route", "actor_type", "actor_id", "actor_name", "code", "message", "fix"), "x")
     return correlations.RefusedRequest(occurred_at=world.clock(), status=409, **texts)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from gpuaas_contract import errors, instances, operations
-from platform_world import World
+from platform_world import MANIFEST, World
 from scripted_controller import Cluster, evidence, exits, publish_version, take_exit
 
 NEXT = {"upgrades_from": ["1.0.*"], "rollback_to": ["1.0.0"]}
@@ -51,8 +51,8 @@ async def test_an_instance_operation_needs_a_time_that_makes_sense(world: World)
 
 
 async def test_what_the_app_does_not_declare_cannot_be_asked_for(world: World) -> None:
-    cluster = await Cluster.running(world, instance_operations=["stop"])
-    for verb in ("start", "restart", "rollback"):
+    cluster = await Cluster.running(world, instance_operations=["stop"], deploy_form=MANIFEST["deploy_form"])
+    for verb in ("start", "restart", "rollback", "reconfigure"):
         with pytest.raises(errors.Conflict, match=f"does not offer {verb}") as refused:
             await cluster.change(verb)
         assert refused.value.details == {"operations": ["stop"]}
@@ -80,7 +80,7 @@ async def test_a_cancelled_change_leaves_the_instance_as_it_was(
     assert await _last_operation(cluster) == ("true", "cancelled")
 
 
-@pytest.mark.parametrize("verb", ["upgrade", "rollback", "restart"])
+@pytest.mark.parametrize("verb", ["upgrade", "rollback", "restart", "reconfigure"])
 async def test_a_change_that_was_done_before_its_controller_saw_the_cancel_is_done(world: World, verb: str) -> None:
     cluster = await _ready_for(world, verb)
     operation = await _ask(cluster, verb)
@@ -117,7 +117,7 @@ async def test_a_cancelled_deploy_leaves_nothing_but_an_instance_to_tear_down(wo
     assert await cluster.status() == "deleted"
 
 
-@pytest.mark.parametrize("verb", ["stop", "start", "restart", "decommission", "upgrade", "rollback"])
+@pytest.mark.parametrize("verb", ["stop", "start", "restart", "decommission", "upgrade", "rollback", "reconfigure"])
 async def test_a_failed_change_is_reported_and_can_be_retried(world: World, verb: str) -> None:
     cluster = await _ready_for(world, verb)
     operation = await _ask(cluster, verb)
@@ -125,7 +125,7 @@ async def test_a_failed_change_is_reported_and_can_be_retried(world: World, verb
     failed = await held.fail("needs_operator", "no_answer")
     assert failed.error is not None
     assert (failed.status, failed.error.retryable) == ("failed", False)
-    survives = verb in ("upgrade", "rollback")
+    survives = verb in ("upgrade", "rollback", "reconfigure")
     assert await cluster.status() == ("degraded" if survives else "failed")
     assert await _last_operation(cluster) == ("false", "no_answer")
     undoable = {"compensate"} if verb != "decommission" else set()
@@ -145,6 +145,7 @@ _DURING = {
     "decommission": "deleting",
     "upgrade": "upgrading",
     "rollback": "rolling_back",
+    "reconfigure": "reconfiguring",
 }
 _AFTER = {**dict.fromkeys(_DURING, "running"), "stop": "stopped", "decommission": "deleted"}
 
@@ -296,8 +297,8 @@ async def _ready_for(world: World, verb: str) -> Cluster:
 
 
 async def _ask(cluster: Cluster, verb: str) -> operations.Operation:
-    request: dict[str, Any] = {"version": "1.1.0"} if verb == "upgrade" else {}
-    return await cluster.change(verb, **request)
+    requests: dict[str, Any] = {"upgrade": {"version": "1.1.0"}, "reconfigure": {"inputs": {"color": "green"}}}
+    return await cluster.change(verb, **requests.get(verb, {}))
 
 
 async def _last_operation(cluster: Cluster) -> tuple[str, str]:

@@ -212,6 +212,22 @@ async def test_a_breaker_is_reset_with_a_reason_that_stays_on_the_record(world: 
     await cluster.add(machines[1])
 
 
+async def test_an_exclusive_operation_of_a_role_runs_alone(world: World) -> None:
+    cluster = await Cluster.running(world, hands=3, **with_hands(exclusive=["replace"]))
+    first, second, third = await cluster.hands()
+    [spare] = await cluster.machines(1)
+    drained = await cluster.operate("drain", first)
+    with pytest.raises(errors.OperationInProgress) as refused:
+        await cluster.operate("replace", second, allocation_ids=[spare])
+    assert refused.value.details["operation_id"] == drained.operation_id
+    await cluster.controller.carry_out()
+    alone = await cluster.operate("replace", second, allocation_ids=[spare])
+    assert alone.exclusive
+    with pytest.raises(errors.OperationInProgress) as waits:
+        await cluster.operate("drain", third)
+    assert waits.value.details["operation_id"] == alone.operation_id
+
+
 async def test_overlapping_operations_together_keep_the_disruption_budget(world: World) -> None:
     cluster = await Cluster.running(world, hands=4, **with_hands(unavailable_max=2))
     first, second, third, fourth = await cluster.hands()
@@ -343,6 +359,20 @@ async def test_a_replace_that_failed_before_the_move_is_taken_up_again_on_the_sa
     assert await cluster.statuses(hand) == ["drained"]
     await take_exit(world, operation, "retry")
     assert machine in await cluster.bound()
+    ended = await cluster.controller.carry_out()
+    assert (ended.status, (await cluster.member(hand)).allocation_id) == ("succeeded", machine)
+    assert await cluster.bound() == await cluster.occupied()
+
+
+async def test_a_repair_takes_no_exit_of_a_failed_replace(world: World) -> None:
+    cluster = await Cluster.running(world)
+    hand = (await cluster.hands())[0]
+    (machine,) = await cluster.machines(1)
+    operation = await cluster.operate("replace", hand, allocation_ids=[machine])
+    await (await cluster.controller.take()).fail()
+    await cluster.operate("repair", hand)
+    await (await cluster.controller.take()).fail()
+    await take_exit(world, operation, "retry")
     ended = await cluster.controller.carry_out()
     assert (ended.status, (await cluster.member(hand)).allocation_id) == ("succeeded", machine)
     assert await cluster.bound() == await cluster.occupied()

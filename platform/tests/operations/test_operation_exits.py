@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from gpuaas_contract import audit, errors, operations
+from gpuaas_contract import audit, capacity, errors, operations
 from gpuaas_platform.kit import db
 from gpuaas_platform.operations import members, reconcile
 from platform_world import World
@@ -220,6 +220,39 @@ async def test_a_forced_end_never_calls_a_half_removed_member_sound(world: World
     assert await cluster.bound() == await cluster.occupied()
 
 
+@pytest.mark.parametrize("is_gone", [False, True], ids=["still free", "released"])
+async def test_the_undo_of_a_replace_has_its_new_machine_again_if_that_is_still_free(
+    world: World, is_gone: bool
+) -> None:
+    cluster = await Cluster.running(world, hands=1)
+    (hand,), (spare,) = await cluster.hands(), await cluster.machines(1)
+    await cluster.operate("replace", hand, allocation_ids=[spare])
+    failed = await (await cluster.controller.take()).fail()
+    assert await cluster.bound() == await cluster.occupied()
+    if is_gone:
+        await world.call(capacity.ALLOCATION_RELEASE, allocation_id=spare)
+    await take_exit(world, failed, "compensate")
+    assert (spare in await cluster.bound()) is not is_gone
+    held = await cluster.controller.take()
+    await held.report(hand, "ready")
+    assert (await held.complete()).status == "cancelled"
+    assert await cluster.bound() == await cluster.occupied()
+
+
+async def test_a_member_that_failed_before_its_replace_may_stay_failed_if_that_is_undone(world: World) -> None:
+    cluster = await Cluster.running(world, hands=1)
+    (hand,), (spare,) = await cluster.hands(), await cluster.machines(1)
+    await cluster.operate("drain", hand)
+    held = await cluster.controller.take()
+    await held.report(hand, "failed")
+    await held.fail()
+    replacing = await cluster.operate("replace", hand, allocation_ids=[spare])
+    held = await cluster.controller.take()
+    await take_exit(world, replacing, "cancel")
+    assert (await held.complete(undone=True)).status == "cancelled"
+    assert await cluster.statuses(hand) == ["failed"]
+
+
 async def test_members_that_are_given_up_finish_a_removal(world: World) -> None:
     cluster = await Cluster.running(world, hands=3)
     first, second, _ = await cluster.hands()
@@ -326,6 +359,32 @@ async def test_an_upgrade_that_failed_is_not_taken_up_again_past_a_newcomer(worl
     assert await exits(world, failed) == set()
     again = await cluster.change("upgrade", version="1.1.0")
     assert len(again.targets) == 3
+
+
+@pytest.mark.parametrize("name", ["retry", "compensate"])
+async def test_an_upgrade_that_failed_keeps_its_exits_when_a_member_is_repaired(
+    world: World, name: operations.ExitName
+) -> None:
+    cluster = await Cluster.running(world, hands=2)
+    first, second = await cluster.hands()
+    await publish_version(world, "1.1.0", upgrades_from=["1.0.*"])
+    failed = await cluster.change("upgrade", version="1.1.0")
+    held = await cluster.controller.take()
+    await held.report(first, "failed")
+    await held.fail()
+    before = await exits(world, failed)
+    repair = await cluster.operate("repair", first)
+    with pytest.raises(errors.OperationInProgress):
+        await take_exit(world, failed, name)
+    await cluster.controller.carry_out()
+    assert await exits(world, failed) == before
+    again = await take_exit(world, failed, name)
+    assert (again.status, repair.operation_id > again.operation_id) == ("accepted", True)
+    assert {await _last_operation(cluster, hand) for hand in (first, second)} == {failed.operation_id}
+
+
+async def _last_operation(cluster: Cluster, member_id: str) -> str:
+    return (await cluster.member(member_id)).last_operation_id
 
 
 async def test_a_retry_is_refused_what_a_new_request_would_be(world: World) -> None:

@@ -49,9 +49,9 @@ NEXT = {"upgrades_from": ["1.0.*"], "rollback_to": ["1.0.0"]}
 APP = with_hands(breaker={"failures": 1000})
 PICK = st.integers(0, 7)
 KIND = st.sampled_from(["add", "drain", "resume", "remove", "replace", "repair"])
-VERB = st.sampled_from(["stop", "start", "restart", "upgrade", "rollback", "rollback", "decommission"])
-BODIES = {"upgrade": {"version": "1.1.0"}}
-STORMS = campaigns.size(short=150, whole=600)
+VERB = st.sampled_from(["stop", "start", "restart", "upgrade", "rollback", "reconfigure", "decommission"])
+BODIES: dict[str, dict[str, Any]] = {"upgrade": {"version": "1.1.0"}, "reconfigure": {"inputs": {"speed": 1}}}
+STORMS = campaigns.size(short=100, whole=600)
 """Of about ninety steps each."""
 STORMS_ON_POSTGRES = campaigns.size(short=20, whole=40)
 WHOLE_WAY = 6
@@ -134,6 +134,7 @@ class Storm(stateful.RuleBasedStateMachine):
             self.lab.run(self.lab.settle())
         self.held: list[Held] = []
         self.model = Model(DEADLINE_S)
+        self.speed = 0
         self.lab.storms += 1
 
     @property
@@ -179,7 +180,9 @@ class Storm(stateful.RuleBasedStateMachine):
 
     @stateful.rule(verb=VERB)
     def ask_instance(self, verb: str) -> None:
-        request = {"version": "1.1.0"} if verb == "upgrade" else {}
+        # A reconfigure that changes nothing is refused, so each asks for another speed.
+        self.speed += 1
+        request = {"inputs": {"speed": self.speed}} if verb == "reconfigure" else BODIES.get(verb, {})
         operation = self._ask(self.cluster.change(verb, **request), self.model.may_change(verb))
         if operation is not None:
             self.model.accept(operation.operation_id, verb, self.model.live(), self.now)
@@ -496,6 +499,7 @@ MOVED_BY: dict[str, tuple[str, ...]] = {
     "starting": ("stop", "start"),
     "upgrading": ("upgrade",),
     "rolling_back": ("upgrade", "rollback"),
+    "reconfiguring": ("reconfigure",),
     "deleting": ("decommission",),
 }
 """Statuses that an instance has only during an operation, and the operations that lead there. A storm rarely ends in

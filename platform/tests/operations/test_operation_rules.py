@@ -135,6 +135,17 @@ def test_an_exclusive_action_is_refused_while_another_action_is_open() -> None:
         request_rules.check_free([operation("action")], "action", [], exclusive=True)
 
 
+def test_what_only_reads_neither_waits_for_exclusive_operations_nor_delays_them() -> None:
+    readings = [operation("action", reading=True), operation("preview")]
+    request_rules.check_free(readings, "action", [], exclusive=True)
+    request_rules.check_free(readings, "remove", ["b"], exclusive=True)
+    for other in (operation("action", exclusive=True), operation("upgrade")):
+        request_rules.check_free([other], "action", [], reading=True)
+        request_rules.check_free([other], "preview", [])
+    with pytest.raises(errors.OperationInProgress):
+        request_rules.check_free([*readings, operation("action")], "action", [], exclusive=True)
+
+
 def test_the_budget_counts_who_is_down_and_who_is_about_to_be() -> None:
     role = msgspec.structs.replace(ROLE, unavailable_max=2)
     members = [member("a", "drained"), member("b"), member("c"), member("d", component_key="head", status="failed")]
@@ -412,6 +423,14 @@ def test_the_exits_of_an_operation_follow_from_its_state() -> None:
     assert exit_rules.legal(operation("action", **failed), {}) == ["retry"]
 
 
+def test_a_repair_supersedes_an_operation_on_members_but_no_replace_and_none_on_the_whole_instance() -> None:
+    failed, repaired = {"status": "failed", "error": _error()}, named(member("a", last_operation_id="op_2"))
+    assert exit_rules.legal(operation("add", "a", **failed), repaired, superseded=False) == []
+    for kind in ("upgrade", "replace"):
+        assert "retry" in exit_rules.legal(operation(kind, "a", **failed), repaired, superseded=False)
+        assert exit_rules.legal(operation(kind, "a", **failed), repaired, superseded=True) == []
+
+
 @pytest.mark.parametrize("status", ["succeeded", "cancelled"])
 def test_an_operation_that_succeeded_or_was_cancelled_has_no_exit(status: str) -> None:
     assert exit_rules.legal(operation("add", "a", status=status), named(member("a"))) == []
@@ -438,6 +457,16 @@ def test_a_forced_end_moves_members_only_where_the_lifecycle_lets_them_and_never
             if status is not None:
                 assert lifecycles.may_move(lifecycles.MEMBER, present, status), (present, status)
                 assert status not in ("ready", "removed")
+
+
+@pytest.mark.parametrize(
+    ("before", "status"),
+    [("drained", "drained"), ("draining", "drained"), ("failed", "degraded"), ("ready", "degraded")],
+)
+def test_a_forced_end_of_a_repair_drains_only_a_member_that_was_drained_before(before: Any, status: str) -> None:
+    target = Target(member_id="a", status_before=before)
+    forced = operation("repair", target)
+    assert exit_rules.forced_status(forced, target, member("a", "degraded")) == status
 
 
 @dataclass(frozen=True)

@@ -26,15 +26,15 @@ def settings(settings: Settings) -> Settings:
 def timeouts(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Waits that ended without a wake-up. Claims look for leases that ran out less often than a test takes."""
     ended: list[float] = []
-    real_wait = hub.wait
+    real_wait = hub.Listener.wait
 
-    async def wait(listener: asyncio.Event, timeout_s: float) -> bool:
+    async def wait(listener: hub.Listener, timeout_s: float) -> bool:
         is_woken = await real_wait(listener, timeout_s)
         if not is_woken:
             ended.append(timeout_s)
         return is_woken
 
-    monkeypatch.setattr(hub, "wait", wait)
+    monkeypatch.setattr(hub.Listener, "wait", wait)
     monkeypatch.setattr(claim, "_LEASE_CHECK_S", hub.WAIT_MAX_S)
     return ended
 

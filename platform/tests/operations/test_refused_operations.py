@@ -3,7 +3,7 @@ still wanted."""
 
 import pytest
 from gpuaas_contract import errors, instances, runtime
-from platform_world import World
+from platform_world import MANIFEST, World
 from scripted_controller import Cluster, Held, exits, take_exit, with_hands
 
 
@@ -141,7 +141,7 @@ async def test_an_undo_may_leave_a_member_as_it_was_before(world: World) -> None
 
 
 async def test_an_operation_that_the_app_does_not_offer_is_refused_with_those_it_offers(world: World) -> None:
-    cluster = await Cluster.running(world, instance_operations=["restart"])
+    cluster = await Cluster.running(world, instance_operations=["restart"], deploy_form=MANIFEST["deploy_form"])
     with pytest.raises(errors.Conflict) as refused:
         await cluster.change("stop")
     assert "does not offer stop" in refused.value.message

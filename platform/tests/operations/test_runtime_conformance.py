@@ -17,6 +17,7 @@ from gpuaas_contract import (
     secrets,
 )
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_sdk.controller import rules
 from scripted_controller import Held, evidence
 
 __all__ = ["sides"]
@@ -128,6 +129,36 @@ async def test_a_retry_keeps_the_steps_and_asks_for_what_is_left(sides: tuple[Si
         assert [step.name for step in again.operation.steps] == ["install"]
         await again.report(broken, "provisioning", "joining", "ready")
         assert (await again.complete()).status == "succeeded"
+
+
+@pytest.mark.parametrize("way", ["retry", "compensate"])
+async def test_a_retry_after_a_repair_repeats_what_the_repair_may_have_undone(
+    sides: tuple[Side, Side], way: operations.ExitName
+) -> None:
+    for side in sides:
+        clock, (first, second) = side.controller.world.clock, await hands(side)
+        await side.reconfigure()
+        held = await side.controller.take()
+        await held.step("change the settings")
+        await held.bring([first, second])
+        failed = await held.fail()
+        assert sorted(outcomes(failed)) == ["failed", "succeeded", "succeeded"], side
+        await side.operate("repair", second)
+        await side.controller.carry_out()
+        clock.forward(1)
+        await side.leave(failed, way)
+        again = await side.controller.take()
+        kept = "succeeded" if way == "retry" else "pending"
+        shown = {target.member_id: target.outcome for target in again.operation.targets}
+        assert (shown[first], shown[second]) == (kept, "pending"), side
+        assert rules.finished_steps(again.operation) == set(), side
+        clock.forward(1)
+        await again.step("change the settings", "running")
+        await again.step("change the settings")
+        clock.forward(60)
+        taken_over = await side.controller.take()
+        assert rules.finished_steps(taken_over.operation) == {("change the settings", "")}, side
+        assert [step.attempt for step in taken_over.operation.steps] == [2], side
 
 
 async def test_the_stop_rule_skips_those_not_begun(sides: tuple[Side, Side]) -> None:

@@ -162,6 +162,21 @@ async def test_a_drained_member_is_drained_after_its_repair_and_a_failed_one_is_
         assert [(await side.member(member_id)).status for member_id in (drained, broken)] == ["drained", "ready"]
 
 
+async def test_a_drained_member_that_failed_may_be_drained_after_its_repair(sides: tuple[Side, Side]) -> None:
+    for side in sides:
+        member_id = (await hands(side))[0]
+        await side.operate("drain", member_id)
+        await side.controller.carry_out()
+        held, revision = await taken(side), (await side.member(member_id)).revision
+        seen = {"member_id": member_id, "revision": revision, "status": "failed", "status_reason": "no answer"}
+        await report(side, held.epoch, members=[seen])
+        await request(side, held.epoch, member_id)
+        claimed = await side.controller.take()
+        await claimed.report(member_id, "drained")
+        ended = await claimed.complete()
+        assert (ended.status, ended.error) == ("succeeded", None), side
+
+
 async def test_a_repair_that_does_not_help_fails(sides: tuple[Side, Side]) -> None:
     for side in sides:
         held, member_id = await taken(side), (await hands(side))[0]
@@ -225,3 +240,50 @@ async def test_access_is_published_between_operations_by_the_steward_alone(sides
             stewardships.ACCESS_PUBLISH, body, token=side.controller.token, **where
         )
         assert published.notes == ["the head moved"], side
+
+
+async def test_a_steward_moves_a_member_to_a_spare_only_if_an_input_allows_it(sides: tuple[Side, Side]) -> None:
+    for side in sides:
+        first, second = await hands(side)
+        await side.lose(first)
+        epoch = (await taken(side)).epoch
+        with pytest.raises(errors.Conflict, match="has no input speed"):
+            await request(side, epoch, first, kind="replace")
+        await side.allow_replace()
+        with pytest.raises(errors.ValidationFailed, match="one member at a time"):
+            await request(side, epoch, first, second, kind="replace")
+        with pytest.raises(errors.Conflict, match="receives heartbeats"):
+            await request(side, epoch, second, kind="replace")
+        with pytest.raises(errors.NoSpare):
+            await request(side, epoch, first, kind="replace")
+        spare = await side.spare()
+        await side.hold(second)
+        with pytest.raises(errors.MemberHeld):
+            await request(side, epoch, second, kind="replace")
+        asked = await request(side, epoch, first, kind="replace")
+        assert (asked.kind, asked.force, asked.reason) == ("replace", True, "the daemon is stopped"), side
+        assert asked.by_steward, side
+        assert asked.targets[0].allocation_id == spare, side
+        claimed = await side.controller.take()
+        await claimed.report(first, "removing", "provisioning", "joining", "ready")
+        assert (await claimed.complete()).status == "succeeded", side
+        assert (await side.member(first)).allocation_id == spare
+
+
+async def test_a_machine_that_a_replace_gave_up_is_not_the_next_spare(sides: tuple[Side, Side]) -> None:
+    for side in sides:
+        first, _ = await hands(side)
+        await side.allow_replace()
+        given_up = (await side.member(first)).node_name
+        await side.lose(first)
+        await side.spare()
+        held = await taken(side)
+        await request(side, held.epoch, first, kind="replace")
+        claimed = await side.controller.take()
+        await claimed.report(first, "removing", "provisioning", "joining", "ready")
+        assert (await claimed.complete()).status == "succeeded", side
+        await side.recover(given_up)
+        await side.lose(first)
+        await renew(side, held)
+        with pytest.raises(errors.NoSpare):
+            await request(side, held.epoch, first, kind="replace")

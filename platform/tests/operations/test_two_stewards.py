@@ -5,7 +5,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 import pytest
-from gpuaas_contract import errors, identity, instances, operations, runtime, stewardships
+from gpuaas_contract import capacity, errors, identity, instances, operations, runtime, stewardships
 from gpuaas_contract.posix import PosixPerson
 from gpuaas_platform import server
 from gpuaas_platform.edge import http
@@ -18,7 +18,7 @@ from gpuaas_sdk.controller.reconciliation import Reconciliation, Watch
 from gpuaas_sdk.controller.stewardships import Stewardships
 from gpuaas_sdk.testing import serving
 from platform_world import World
-from scripted_controller import Cluster, with_hands
+from scripted_controller import Cluster, take_exit, with_hands
 
 ROUNDS = 100
 LEASE_S = 1
@@ -231,3 +231,53 @@ async def test_a_steward_of_another_app_or_account_is_refused(watched: Cluster) 
     where = {"instance_id": watched.instance_id}
     with pytest.raises(errors.PermissionDenied, match="Another service account holds"):
         await watched.world.call(runtime.RUNTIME_REPORT, report, token=other, **where)
+
+
+async def _replaceable(world: World) -> Cluster:
+    """A cluster with a budget of one hand and a free machine; the node of its first hand is lost."""
+    steward = {"requests": ["repair", "replace"], "replace_input": "speed"}
+    cluster = await Cluster.running(world, hands=2, **with_hands(unavailable_max=1), steward=steward)
+    await cluster.change("reconfigure", inputs={"speed": 15})
+    await cluster.controller.carry_out()
+    await cluster.machines(1, "free")
+    await cluster.lose((await cluster.hands())[0])
+    return cluster
+
+
+async def _request_replace(cluster: Cluster, epoch: int) -> operations.Operation:
+    body = {"epoch": epoch, "kind": "replace", "member_ids": (await cluster.hands())[:1], "reason": "no answer"}
+    where = {"instance_id": cluster.instance_id}
+    return await cluster.world.call(stewardships.OPERATION_REQUEST, body, token=cluster.controller.token, **where)
+
+
+async def test_holds_and_the_budget_also_limit_the_retry_of_a_replace_that_a_steward_requested(world: World) -> None:
+    cluster = await _replaceable(world)
+    first, second = await cluster.hands()
+    failed = await _request_replace(cluster, await renew(cluster))
+    await (await cluster.controller.take()).fail()
+    await cluster.hold(first, "no_removal", ttl_s=60)
+    with pytest.raises(errors.MemberHeld):
+        await take_exit(world, failed, "retry")
+    draining = await cluster.operate("drain", second)
+    world.clock.forward(61)
+    with pytest.raises(errors.DisruptionBudget):
+        await take_exit(world, failed, "retry")
+    await take_exit(world, draining, "cancel")
+    assert (await take_exit(world, failed, "retry")).status == "accepted"
+
+
+async def test_a_machine_that_a_person_is_logged_in_to_is_no_spare(world: World) -> None:
+    cluster = await _replaceable(world)
+    epoch = await renew(cluster)
+    free = await world.call(capacity.ALLOCATION_LIST, query={"free": "true"})
+    await world.machine_access(world.token, free.items[0].allocation_id)
+    with pytest.raises(errors.NoSpare):
+        await _request_replace(cluster, epoch)
+    [newer] = await cluster.machines(1, "newer")
+    assert (await _request_replace(cluster, epoch)).targets[0].allocation_id == newer
+
+
+async def test_the_newest_free_machine_is_the_spare(world: World) -> None:
+    cluster = await _replaceable(world)
+    [newest] = await cluster.machines(1, "newest")
+    assert (await _request_replace(cluster, await renew(cluster))).targets[0].allocation_id == newest

@@ -3,11 +3,12 @@
 import asyncio
 
 import pytest
-from gpuaas_contract import audit, identity
+from gpuaas_contract import audit, identity, instances
 from gpuaas_platform import server
 from gpuaas_platform.call import Site
 from gpuaas_platform.edge import exchange, http
 from gpuaas_platform.kit import db
+from gpuaas_platform.kit.refusals import ROWS_PER_CALLER
 from gpuaas_platform.record import chain, refusals, trail
 from platform_world import World
 
@@ -89,3 +90,24 @@ async def test_nothing_is_written_without_a_refusal(site: Site) -> None:
     await refusals.sweep(site)
     await refusals.flush(site)
     assert await trail.tip(site.database.reader, chain.PLATFORM) == (0, chain.GENESIS)
+
+
+async def test_a_signed_in_caller_cannot_fill_the_trail_of_an_organisation_with_refusals(world: World) -> None:
+    stranger, member = await world.person("stranger"), await world.person("vi", "viewer", world.project_id)
+    org_id, more = (await world.call(identity.ORG_LIST)).items[0].org_id, 40
+    for person, status in ((stranger, 404), (member, 403)):
+        for _ in range(ROWS_PER_CALLER + more):
+            answer = await world.send(instances.INSTANCE_CREATE, {}, token=person.token)
+            assert answer.status_code == status
+    query = {"action": "authz.deny", "page_size": 500}
+    denied = (await world.call(audit.ORG_AUDIT_LIST, org_id=org_id, query=query)).items
+    assert len(denied) == 2 * ROWS_PER_CALLER
+    await refusals.flush(world.site)
+    rows = (await world.call(audit.PLATFORM_AUDIT_LIST, query=query)).items
+    [counted] = [row for row in rows if row.chain == "platform"]
+    assert (counted.action, counted.chain, counted.details["count"]) == ("authz.deny", "platform", 2 * more)
+    assert counted.details["accounts"] == {stranger.user_id: more, member.user_id: more}
+    world.clock.forward(60)
+    await world.send(instances.INSTANCE_CREATE, {}, token=stranger.token)
+    denied = (await world.call(audit.ORG_AUDIT_LIST, org_id=org_id, query=query)).items
+    assert len(denied) == 2 * ROWS_PER_CALLER + 1

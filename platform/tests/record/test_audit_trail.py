@@ -12,9 +12,10 @@ import msgspec
 import pytest
 import structlog
 from gpuaas_contract import audit, errors, identity
+from gpuaas_contract.wire import Order
 from gpuaas_platform import server
 from gpuaas_platform.call import Site, system_origin
-from gpuaas_platform.kit import db
+from gpuaas_platform.kit import db, tables
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.record import chain, service, trail
 from platform_world import World
@@ -137,8 +138,9 @@ async def test_a_service_account_reads_no_trail(world: World) -> None:
         ({"actor_id": "nobody"}, set()),
     ],
 )
-async def test_a_search_returns_each_matching_row_once_over_all_its_pages(
-    site: Site, filters: dict[str, Any], expected: set[int], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("order", ["oldest", "newest"])
+async def test_a_search_returns_each_matching_row_once_over_all_its_pages_in_its_order(
+    site: Site, filters: dict[str, Any], expected: set[int], order: Order, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trail, "LOOK_MAX", 4)
     await _numbered(site, 12)
@@ -146,12 +148,29 @@ async def test_a_search_returns_each_matching_row_once_over_all_its_pages(
     numbers: list[int] = []
     token: str | None = ""
     while token is not None:
-        query = audit.AuditQuery(**{**filters, **moments, "page_size": 2, "page_token": token})
+        query = audit.AuditQuery(**{**filters, **moments, "order": order, "page_size": 2, "page_token": token})
         page = await trail.search(site.database.reader, {"project_id": "proj_a"}, query)
         numbers += [row.details["number"] for row in page.items]
         assert page.next_page_token != token
         token = page.next_page_token
-    assert (set(numbers), len(numbers)) == (expected, len(expected))
+    assert numbers == sorted(expected, reverse=order == "newest")
+
+
+async def test_the_newest_rows_are_on_the_first_page_and_a_cursor_ends_the_list(site: Site) -> None:
+    await _numbered(site, 6)
+    query = audit.AuditQuery(order="newest", page_size=3)
+    page = await trail.search(site.database.reader, {}, query)
+    assert [row.details["number"] for row in page.items] == [5, 5, 4]
+    rows = await trail.search(site.database.reader, {}, audit.AuditQuery(order="newest", after=page.items[-1].cursor))
+    assert [row.details["number"] for row in rows.items] == [5, 5]
+
+
+async def test_a_page_token_of_one_order_is_refused_by_the_other(site: Site) -> None:
+    await _numbered(site, 6)
+    page = await trail.search(site.database.reader, {}, audit.AuditQuery(page_size=3))
+    query = audit.AuditQuery(order="newest", page_token=page.next_page_token or "")
+    with pytest.raises(tables.PageTokenInvalid):
+        await trail.search(site.database.reader, {}, query)
 
 
 async def test_a_clock_set_back_hides_no_row_from_a_search_by_time(site: Site) -> None:

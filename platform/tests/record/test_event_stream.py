@@ -28,7 +28,7 @@ from server_process import until
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
     """Settings with the intervals of a stream ten times as short."""
-    return dataclasses.replace(settings, stream_silence_s_max=1.5, stream_recheck_s=0.3)
+    return dataclasses.replace(settings, stream_silence_s_max=1.5, stream_recheck_s=0.3, streams_per_caller_max=30)
 
 
 @pytest.fixture
@@ -161,6 +161,18 @@ async def test_a_head_of_a_stream_ends_at_once(world: World) -> None:
     assert (answer.status_code, answer.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
 
 
+async def test_a_caller_with_too_many_streams_is_refused_until_one_ends(world: World, stream_of: Open) -> None:
+    robot = await world.service_account()
+    held = [await stream_of() for _ in range(world.site.settings.streams_per_caller_max)]
+    refused = await stream_of()
+    problem = msgspec.json.decode(await refused.body(), type=errors.Problem)
+    assert (problem.status, problem.code) == (429, "too_many_streams")
+    assert (await stream_of(token=robot)).status == 200, "other callers are not affected"
+    held[0].close()
+    while (await stream_of()).status != 200:
+        pass  # the server notices the closed connection a little later
+
+
 async def test_a_stream_ends_when_its_token_expires(world: World, stream_of: Open) -> None:
     stream = await stream_of()
     world.clock.forward(world.site.settings.session_ttl_s + 1)
@@ -243,7 +255,7 @@ async def test_one_check_serves_every_stream_of_a_token() -> None:
             raise errors.TokenInvalid
 
     sources = [Idle() for _ in range(1000)]
-    joined = [guards.join(("Bearer x", b"/path"), check, source) for source in sources]
+    joined = [guards.join("usr_1", ("Bearer x", b"/path"), check, source) for source in sources]
     await asyncio.gather(*(source.ended.wait() for source in sources))
     assert checked == 3
     for guard, source in zip(joined, sources, strict=True):
@@ -255,7 +267,7 @@ async def test_a_stream_ends_when_its_permission_cannot_be_checked() -> None:
         raise db.Unavailable("no answer")
 
     guards, source = streams.Guards(0.01), Idle()
-    guard = guards.join(("Bearer x", b"/path"), check, source)
+    guard = guards.join("usr_1", ("Bearer x", b"/path"), check, source)
     await source.ended.wait()
     guards.leave(guard, source)
 
@@ -266,7 +278,7 @@ async def test_a_check_that_takes_too_long_ends_the_stream(monkeypatch: pytest.M
 
     monkeypatch.setattr(streams, "CHECK_S_MAX", 0.05)
     guards, source = streams.Guards(0.01), Idle()
-    guard = guards.join(("Bearer x", b"/path"), check, source)
+    guard = guards.join("usr_1", ("Bearer x", b"/path"), check, source)
     await source.ended.wait()
     guards.leave(guard, source)
 

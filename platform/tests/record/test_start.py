@@ -57,6 +57,23 @@ async def test_a_clock_that_is_a_little_behind_or_far_ahead_is_not_refused(site:
         await start.check(started_again(site, clock() + datetime.timedelta(days=days)))
 
 
+@pytest.mark.parametrize("days", [-8, 8])
+async def test_a_server_with_another_time_than_the_database_does_not_start_unless_it_is_accepted(
+    site: Site, days: int
+) -> None:
+    wrong = clock.utc_now() + datetime.timedelta(days=days)
+    await start.check_database_clock(started_again(site, clock.utc_now() + datetime.timedelta(seconds=30)))
+    with structlog.testing.capture_logs() as lines:
+        await start.check_database_clock(started_again(site, wrong, accept_clock=True))
+    if not site.settings.database_url:
+        assert lines == []
+        await start.check_database_clock(started_again(site, wrong))
+        return
+    assert [line["event"] for line in lines] == ["clock.accepted"]
+    with pytest.raises(start.Refused, match="the clock of the database shows"):
+        await start.check_database_clock(started_again(site, wrong))
+
+
 @pytest.mark.parametrize("rows_after", [0, 5], ids=["missing", "replaced"])
 async def test_signed_rows_that_are_missing_or_replaced_are_refused_until_the_loss_is_accepted(
     site: Site, settings: Settings, rows_after: int

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from gpuaas_contract import audit, errors, identity, instances, usage
+from gpuaas_contract.protocol.usage import billionths
 from gpuaas_platform.call import Site
 from gpuaas_platform.edge import streams
 from gpuaas_platform.edge.exchange import Message
@@ -161,6 +162,24 @@ async def test_where_a_service_account_operates_the_instance_no_other_reports_fo
     with pytest.raises(errors.PermissionDenied, match="operates"):
         await _report(world, other, operated, _record("r1"))
     assert (await _report(world, token, operated, _record("r1"))).accepted == 1
+
+
+async def test_under_the_claim_of_an_operation_only_its_controller_reports_and_only_for_its_instance(
+    world: World, token: str, instance: instances.Instance
+) -> None:
+    claim = await world.claim(token)
+    assert claim.operation is not None
+    claimed = {"operation_id": claim.operation.operation_id, "epoch": claim.epoch, "records": [_record("r1")]}
+    receipt = await world.call(usage.USAGE_REPORT, claimed, token=token, instance_id=instance.instance_id, key="")
+    assert receipt.accepted == 1
+    other = (await world.deploy("two")).instance
+    for instance_id, sent, error in (
+        (instance.instance_id, claimed | {"epoch": claim.epoch - 1}, errors.LeaseLost),
+        (instance.instance_id, claimed | {"operation_id": "op_none"}, errors.NotFound),
+        (other.instance_id, claimed, errors.ValidationFailed),
+    ):
+        with pytest.raises(error):
+            await world.call(usage.USAGE_REPORT, sent, token=token, instance_id=instance_id, key="")
 
 
 async def test_daily_sums_are_exact_for_any_number_of_digits_and_in_any_order(
@@ -330,7 +349,7 @@ async def test_a_dry_run_counts_nothing(world: World, token: str, instance: inst
 
 @pytest.mark.parametrize("quantity", ["0", "1", "1.5", "0.000000001", "999999999999999999.999999999"])
 def test_a_quantity_is_read_and_shown_without_loss(quantity: str) -> None:
-    assert rules.shown(rules.billionths(quantity)) == quantity
+    assert rules.shown(billionths(quantity)) == quantity
 
 
 async def _summary(world: World) -> list[usage.UsageDay]:

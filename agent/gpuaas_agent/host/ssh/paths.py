@@ -9,6 +9,8 @@ TRUST = Path("/etc/gpuaas/ssh")
 USER_CA = TRUST / "user_ca.pub"
 PRINCIPALS = TRUST / "principals"
 """One file per user, with the principal that a certificate needs to log in as this user."""
+OBSERVER_PRINCIPAL = "observer/"
+"""Start of the principal in a certificate for an observer; the allocation's id follows. The platform signs the same."""
 PRINCIPALS_PROGRAM = TRUST / "principals-of"
 """The program that sshd runs to get a user's principals."""
 KEYS = TRUST / "keys"

@@ -129,7 +129,8 @@ def _users() -> list[str]:
 
 
 def _observers() -> list[str]:
-    return [user for user in _users() if (files.read(paths.PRINCIPALS / user) or b"").startswith(b"observer/")]
+    prefix = paths.OBSERVER_PRINCIPAL.encode()
+    return [user for user in _users() if (files.read(paths.PRINCIPALS / user) or b"").startswith(prefix)]
 
 
 def _require_effective(user: str) -> None:

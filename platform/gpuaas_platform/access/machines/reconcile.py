@@ -3,6 +3,7 @@
 import functools
 
 from gpuaas_contract.access import MachineGrant
+from gpuaas_contract.runtime import LEASE_S_MAX
 
 from gpuaas_platform.access.machines import revoke, rules, store
 from gpuaas_platform.allocations import service as allocations
@@ -20,8 +21,8 @@ from gpuaas_platform.record import service as record
 
 TOPIC = "grants"
 reactions = Reactions()
-_LEASES_COUNT_AFTER_S = 60.0
-"""The longest lease. Until heartbeats could be received for this long, an expired lease does not end a grant."""
+_LEASES_COUNT_AFTER_S = float(LEASE_S_MAX)
+"""Until heartbeats could be received for this long, an expired lease does not end a grant."""
 
 
 async def sweep(site: Site) -> None:

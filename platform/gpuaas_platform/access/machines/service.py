@@ -6,6 +6,7 @@
 import datetime
 import secrets
 import socket
+from collections.abc import Sequence
 
 import msgspec
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -26,9 +27,8 @@ from gpuaas_platform.call import Call
 from gpuaas_platform.catalog import permissions
 from gpuaas_platform.identity.posix import service as posix
 from gpuaas_platform.instances import service as instances
-from gpuaas_platform.kit import db, ids, paging, structs
+from gpuaas_platform.kit import db, ids, paging, peers, structs
 from gpuaas_platform.kit.paging import EncodedPage
-from gpuaas_platform.nodes import rules as node_rules
 from gpuaas_platform.operations import fence, stewards
 from gpuaas_platform.record import service as record
 
@@ -80,6 +80,16 @@ async def list_grants(reader: db.Reader, call: Call[ProjectPath, GrantQuery]) ->
     asked = {name: getattr(call.query, name) for name in ("state", "allocation_id", "operation_id")}
     where, values = db.equal({"project_id": call.path.project_id, **asked})
     return await paging.encoded(reader, store.GRANTS, call.query, where, *values)
+
+
+async def of_controllers(reader: db.Reader, project_id: str, allocation_ids: Sequence[str]) -> list[MachineGrant]:
+    """Return the grants of app controllers on these allocations, also those that have ended."""
+    if not allocation_ids:
+        return []
+    marks = db.marks(len(allocation_ids), first=2)
+    where = f"project_id = $1 AND allocation_id IN ({marks}) ORDER BY grant_id"
+    granted = await store.GRANTS.find(reader, where, project_id, *allocation_ids)
+    return [grant for grant in granted if grant.actor_type == "service_account"]
 
 
 async def check_claim(
@@ -208,13 +218,16 @@ def _new_grant(
 
 def _source(peer: str, machine_address: str) -> str:
     """Return the caller's address as the machine sees it; for a caller on loopback, the platform's own address."""
-    if peer not in node_rules.LOOPBACK:
-        return peer
+    if remote := peers.remote(peer):
+        return remote
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((machine_address, _SSH_PORT))
         except OSError as error:
-            raise errors.Conflict(f"There is no route to {machine_address} from here.") from error
+            raise errors.Conflict(
+                f"The platform has no route to the machine at {machine_address}.",
+                fix="Request access from a machine that reaches it, or have the operator add a route to the server.",
+            ) from error
         return str(probe.getsockname()[0])
 
 

@@ -6,6 +6,7 @@ secret.
 
 import datetime
 import functools
+from collections.abc import Sequence
 
 from gpuaas_contract import errors
 from gpuaas_contract.artifacts import Artifact
@@ -92,6 +93,14 @@ async def record_result(tx: db.Tx, origin: Origin, placement_id: str, result: Ta
     except errors.ApiError as refusal:
         outcome = rules.failed(placement, TaskError(code=refusal.code, message=refusal.message), origin.now)
     await _save(tx, origin, outcome)
+
+
+async def on_allocations(reader: db.Reader, allocation_ids: Sequence[str]) -> list[ArtifactPlacement]:
+    """Return the artifacts that were placed on these allocations."""
+    if not allocation_ids:
+        return []
+    where = f"state = 'placed' AND allocation_id IN ({db.marks(len(allocation_ids))}) ORDER BY placement_id"
+    return await store.PLACEMENTS.find(reader, where, *allocation_ids)
 
 
 @reactions.to(TaskEnded, FETCH_TASK)

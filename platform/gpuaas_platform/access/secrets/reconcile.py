@@ -35,8 +35,7 @@ async def end_secrets_of_deleted(site: Site) -> None:
     """Revoke the secrets that deleted instances still have. Runs after each deletion."""
     reader = site.database.reader
     instance_ids = await store.instances_with_issued(reader)
-    for first in range(0, len(instance_ids), _INSTANCES_PER_STATEMENT):
-        some = instance_ids[first : first + _INSTANCES_PER_STATEMENT]
+    for some in db.chunks(instance_ids, _INSTANCES_PER_STATEMENT):
         for instance in await instances.deleted_among(reader, some):
             await site.database.write(functools.partial(_end_of_deleted, site, instance))
 

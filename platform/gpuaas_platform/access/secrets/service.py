@@ -61,6 +61,11 @@ async def list_secrets(reader: db.Reader, call: Call[InstancePath, PageQuery]) -
     return await paging.encoded(reader, store.SECRETS, call.query, "instance_id = $1", instance.instance_id)
 
 
+async def of_instance(reader: db.Reader, instance_id: str) -> list[RuntimeSecret]:
+    """Return all secrets of the instance, also those that have ended."""
+    return await store.SECRETS.find(reader, "instance_id = $1 ORDER BY secret_id", instance_id)
+
+
 async def revoke(tx: db.Tx, call: Call[RuntimeSecretPath], _: NoBody) -> RuntimeSecret:
     """Revoke a secret. The path contains its id, or the name of an issued secret."""
     instance_id, secret_id = (await instances.named(tx, call)).instance_id, call.path.secret_id

@@ -4,6 +4,7 @@ import base64
 import binascii
 import datetime
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ from gpuaas_platform.allocations import installation
 RECHECK_AFTER = datetime.timedelta(seconds=10)
 """How often all machines' keys are compared with people's roles. A removed role takes effect within this time."""
 _FIELD = {"field": "public_key"}
+_INSTALLABLE = re.compile(r"(?:ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(?:256|384|521)) [A-Za-z0-9+/]+=*")
+"""The keys that agents install. An agent refuses the complete set if one key is different."""
 _KINDS = (ed25519.Ed25519PublicKey, ec.EllipticCurvePublicKey, rsa.RSAPublicKey)
 
 
@@ -58,16 +61,23 @@ def read_public_key(text: str, comment: str) -> PublicKey:
             details=_FIELD,
             fix="Send the content of a .pub file: cat ~/.ssh/id_ed25519.pub",
         )
-    _check_strength(f"{words[0]} {words[1]}")
+    line = _checked(f"{words[0]} {words[1]}")
     label = (comment or " ".join(words[2:])).strip()[:100]
     if not label.isprintable():
         raise errors.ValidationFailed("The comment has characters that cannot be shown.", details={"field": "comment"})
-    return PublicKey(words[0], words[1], label)
+    algorithm, blob = line.split()
+    return PublicKey(algorithm, blob, label)
+
+
+def is_installable(public_key: str) -> bool:
+    """Return whether agents install the key. Earlier releases stored keys of other kinds; such a key is left out, so
+    that it does not block the keys and the removals of other people."""
+    return _INSTALLABLE.fullmatch(public_key) is not None
 
 
 def wanted(chosen: Iterable[Chosen]) -> list[Chosen]:
     """Return the keys that the machine must have, sorted, so that the same keys always have the same digest."""
-    keys = [person for person in chosen if person.is_active and person.may_enter and person.public_key]
+    keys = [person for person in chosen if person.is_active and person.may_enter and is_installable(person.public_key)]
     return sorted(keys, key=lambda person: (person.user_id, person.fingerprint))
 
 
@@ -99,15 +109,22 @@ def _why_not(person: Chosen) -> str:
         return "they are disabled"
     if not person.may_enter:
         return "none of their roles in the project lets them log in as root (access.machine.root)"
-    return "" if person.public_key else "they have registered no key"
+    if not person.public_key:
+        return "they have registered no key"
+    return "" if is_installable(person.public_key) else "their key is of a kind that machines do not accept"
 
 
-def _check_strength(line: str) -> None:
+def _checked(line: str) -> str:
+    """Return the key as OpenSSH writes it: the parser ignores characters that are not base64."""
     try:
         key = serialization.load_ssh_public_key(line.encode())
     except (ValueError, UnsupportedAlgorithm, binascii.Error, UnicodeEncodeError) as error:
         raise errors.ValidationFailed("public_key is not an OpenSSH public key.", details=_FIELD) from error
-    if not isinstance(key, _KINDS):
+    written = ""
+    if isinstance(key, _KINDS):
+        written = key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH).decode()
+    # The parser returns the plain key that is inside a certificate or belongs to a security key. The types then differ.
+    if written.partition(" ")[0] != line.partition(" ")[0] or not is_installable(written):
         raise errors.ValidationFailed("public_key is not an Ed25519, ECDSA or RSA key.", details=_FIELD)
     if isinstance(key, rsa.RSAPublicKey) and key.key_size < RSA_BITS_MIN:
         raise errors.ValidationFailed(
@@ -115,3 +132,4 @@ def _check_strength(line: str) -> None:
             details=_FIELD,
             fix="ssh-keygen -t ed25519",
         )
+    return written

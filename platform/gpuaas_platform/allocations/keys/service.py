@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from gpuaas_contract import errors
 from gpuaas_contract.capacity import Allocation
 from gpuaas_contract.event_types import AllocationKeysChanged
+from gpuaas_contract.lifecycles import LIVE_ALLOCATION
 from gpuaas_contract.paths import AllocationPath, Path, SshKeyPath
 from gpuaas_contract.ssh_keys import SSH_KEYS_PER_PERSON_MAX, AddSshKey, AllocationKeys, SetAllocationPeople, SshKey
 from gpuaas_contract.wire import NoBody, PageQuery
@@ -34,7 +35,6 @@ from gpuaas_platform.record import service as record
 TASK = "allocation.install_authorized_keys"
 _PERMISSION = "access.machine.root"
 """The keys log in as the allocation's user, which has sudo."""
-_LIVE = ("requested", "provisioning", "active")
 
 
 async def add(tx: db.Tx, call: Call, body: AddSshKey) -> SshKey:
@@ -46,7 +46,8 @@ async def add(tx: db.Tx, call: Call, body: AddSshKey) -> SshKey:
     if any(key.fingerprint == parsed.fingerprint for key in present):
         raise errors.Conflict("You have registered this key already.", details={"fingerprint": parsed.fingerprint})
     if len(present) >= SSH_KEYS_PER_PERSON_MAX:
-        raise errors.Conflict(f"You have {len(present)} keys, which is the limit.", fix="Delete one you do not use.")
+        fix = "Delete one that you do not use: gpuaas ssh-key list, then gpuaas ssh-key delete KEY"
+        raise errors.Conflict(f"You have {len(present)} keys, which is the limit.", fix=fix)
     key = SshKey(
         ssh_key_id=ids.new("sshkey"),
         user_id=user_id,
@@ -57,7 +58,7 @@ async def add(tx: db.Tx, call: Call, body: AddSshKey) -> SshKey:
         created_at=call.now,
     )
     await store.SSH_KEYS.insert(tx, key)
-    await _look_again(tx, call, key)
+    await _mark_due(tx, call, key)
     return key
 
 
@@ -74,14 +75,14 @@ async def delete(tx: db.Tx, call: Call[SshKeyPath], _: NoBody) -> SshKey:
     if key is None:
         raise errors.NotFound(f"You have no SSH key {name}.")
     await store.SSH_KEYS.delete(tx, key.ssh_key_id)
-    await _look_again(tx, call, key)
+    await _mark_due(tx, call, key)
     return key
 
 
 async def choose(tx: db.Tx, call: Call[AllocationPath], body: SetAllocationPeople) -> AllocationKeys:
     """Set the people whose keys are on the allocation's machine."""
     allocation = await allocations.get(tx, call)
-    if allocation.status not in _LIVE:
+    if allocation.status not in LIVE_ALLOCATION:
         raise errors.Conflict(f"The allocation is {allocation.status}; no one can log in to it any more.")
     wanted = set()
     for named in body.user_ids:
@@ -109,18 +110,18 @@ async def get(reader: db.Reader, call: Call[AllocationPath]) -> AllocationKeys:
 async def due(reader: db.Reader, now: datetime.datetime, *, compare_all: bool) -> list[str]:
     """Return ids of allocations whose key set needs a write. `compare_all`: compare every key set with the roles."""
     at = clock.micros(now)
-    looks = await store.looks(reader, store.NEVER if compare_all else at)
-    chosen = await _chosen(reader, None, now) if compare_all and looks else {}
+    stored = await store.key_sets(reader, store.NEVER if compare_all else at)
+    chosen = await _chosen(reader, None, now) if compare_all and stored else {}
 
-    def needs_write(look: store.Look) -> bool:
-        if look.check_at <= at or look.allocation_status not in _LIVE:
+    def needs_write(item: store.StoredSet) -> bool:
+        if item.check_at <= at or item.allocation_status not in LIVE_ALLOCATION:
             return True
-        is_prepared = look.allocation_status != "requested"
+        is_prepared = item.allocation_status != "requested"
         return is_prepared and installation.must_install(
-            look.key_set, rules.digest(chosen[look.key_set.allocation_id]), now
+            item.key_set, rules.digest(chosen[item.key_set.allocation_id]), now
         )
 
-    return [look.key_set.allocation_id for look in looks if needs_write(look)]
+    return [item.key_set.allocation_id for item in stored if needs_write(item)]
 
 
 async def install(tx: db.Tx, site: Site, origin: Origin, allocation_ids: Sequence[str]) -> None:
@@ -128,7 +129,7 @@ async def install(tx: db.Tx, site: Site, origin: Origin, allocation_ids: Sequenc
     present, chosen = await allocations.many(tx, allocation_ids), await _chosen(tx, allocation_ids, origin.now)
     for allocation_id in allocation_ids:
         allocation, key_set = present.get(allocation_id), await store.key_set(tx, allocation_id)
-        if allocation is None or allocation.status not in _LIVE:
+        if allocation is None or allocation.status not in LIVE_ALLOCATION:
             await store.delete(tx, allocation_id)
         elif key_set is not None:
             await _install(tx, site, origin, allocation, key_set, chosen[allocation_id])
@@ -196,7 +197,7 @@ async def _install(
     await store.save(tx, after, clock.micros(after.retry_at) if is_pausing and after.retry_at else store.NEVER)
 
 
-async def _look_again(tx: db.Tx, call: Call, key: SshKey) -> None:
+async def _mark_due(tx: db.Tx, call: Call, key: SshKey) -> None:
     call.details["fingerprint"] = key.fingerprint
     await store.mark_due(tx, key.user_id)
     tx.wake(allocations.LOOP)

@@ -17,7 +17,7 @@ SSH_KEYS = Table(
 NEVER = 2**62
 """Value of `check_at` for key sets that need no check before the next comparison of all key sets."""
 _KEY_SET = msgspec.json.Decoder(InstalledSet)
-_LOOK = """SELECT sets.document, sets.check_at, allocations.status FROM allocation_key_sets sets
+_KEY_SETS = """SELECT sets.document, sets.check_at, allocations.status FROM allocation_key_sets sets
            LEFT JOIN allocations ON allocations.allocation_id = sets.allocation_id"""
 
 
@@ -31,7 +31,7 @@ class OnAllocation(NamedTuple):
     key: SshKey | None
 
 
-class Look(NamedTuple):
+class StoredSet(NamedTuple):
     """A key set, with the values that decide whether it needs a write."""
 
     key_set: InstalledSet
@@ -68,10 +68,10 @@ async def key_set(reader: db.Reader, allocation_id: str) -> InstalledSet | None:
     return _KEY_SET.decode(row[0]) if row is not None else None
 
 
-async def looks(reader: db.Reader, due_at: int) -> list[Look]:
+async def key_sets(reader: db.Reader, due_at: int) -> list[StoredSet]:
     """Return the key sets whose check is due at `due_at`."""
-    rows = await reader.all(f"{_LOOK} WHERE sets.check_at <= $1", due_at)
-    return [Look(_KEY_SET.decode(row[0]), row[1], row[2] or "") for row in rows]
+    rows = await reader.all(f"{_KEY_SETS} WHERE sets.check_at <= $1", due_at)
+    return [StoredSet(_KEY_SET.decode(row[0]), row[1], row[2] or "") for row in rows]
 
 
 async def save(tx: db.Tx, key_set: InstalledSet, check_at: int) -> None:

@@ -12,6 +12,7 @@ from gpuaas_contract.posix import PosixIdentity, PosixPerson
 
 from gpuaas_platform.allocations import installation
 from gpuaas_platform.allocations.installation import InstalledSet
+from gpuaas_platform.allocations.keys import rules as key_rules
 
 RECHECK_S = 10.0
 """How often all lists are compared. A role that expired takes effect within this time."""
@@ -68,6 +69,12 @@ def summary(people: Sequence[PosixPerson]) -> dict[str, str]:
 
 def changed(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
     return sorted(user_id for user_id in {*before, *after} if before.get(user_id) != after.get(user_id))
+
+
+def digest_of(announced: ProjectPeople | None) -> str:
+    """Return a digest of the announced list. It depends on the list only, so it also fits after a change and back."""
+    people = sorted((announced.people if announced else {}).items())
+    return hashlib.sha256(msgspec.json.encode(people)).hexdigest()[:32]
 
 
 def accounts(allocation_id: str, people: Sequence[PosixPerson]) -> list[dict[str, object]]:
@@ -142,6 +149,7 @@ def _person(
     if identity is None:
         return None
     is_in = candidate.is_active and candidate.may_connect
+    own_keys = [key for key in keys.get(candidate.user_id, ()) if key_rules.is_installable(key)]
     return PosixPerson(
         user_id=candidate.user_id,
         name=candidate.name,
@@ -150,7 +158,7 @@ def _person(
         gid=identity.gid,
         state="active" if is_in else "left",
         is_admin=is_in and candidate.may_be_root,
-        public_keys=list(keys.get(candidate.user_id, ())) if is_in else [],
+        public_keys=own_keys if is_in else [],
     )
 
 

@@ -3,7 +3,7 @@
 `reconcile` compares everything at intervals and after each change of a role, a person or a key."""
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuaas_contract.capacity import Allocation
@@ -11,8 +11,8 @@ from gpuaas_contract.event_types import PosixPeopleChanged
 from gpuaas_contract.identity import Project
 from gpuaas_contract.node import TaskResult
 from gpuaas_contract.paths import ProjectPath
-from gpuaas_contract.posix import PosixPerson
-from gpuaas_contract.wire import Page, PageQuery
+from gpuaas_contract.posix import PeopleDigest, PeopleDigestQuery, PosixPerson
+from gpuaas_contract.wire import NoBody, Page, PageQuery
 
 from gpuaas_platform.allocations import installation
 from gpuaas_platform.allocations import service as allocations
@@ -48,6 +48,22 @@ async def list_people(reader: db.Reader, call: Call[ProjectPath, PageQuery]) -> 
         return [person for person in people if person.user_id > after][:limit]
 
     return await paging.page("posix_people", call.query, read, lambda person: person.user_id)
+
+
+async def wait_for_change(call: Call[ProjectPath, PeopleDigestQuery], _: NoBody) -> PeopleDigest:
+    """Wait until the announced people differ from those that the caller has."""
+    reader, query, project_id = call.site.database.reader, call.query, call.in_project().project_id
+
+    async def look() -> PeopleDigest:
+        announced = await store.announced(reader, project_id)
+        return PeopleDigest(digest=rules.digest_of(announced.get(project_id)))
+
+    return await call.poll(topic(project_id), query.wait_s, look, lambda now: now.digest != query.known)
+
+
+def topic(project_id: str) -> str:
+    """Return the topic that wakes who waits for another list of the project's people."""
+    return f"posix_people/{project_id}"
 
 
 async def admins(reader: db.Reader, project: Project, now: datetime.datetime) -> list[str]:
@@ -97,20 +113,25 @@ async def announce(tx: db.Tx, origin: Origin, project_ids: Sequence[str]) -> Non
         user_ids = _changed(before, people)
         if user_ids:
             await store.save_announced(tx, ProjectPeople(project_id, rules.summary(people)))
+            tx.wake(topic(project_id))
             active = sum(person.state == "active" for person in people)
             payload = PosixPeopleChanged(user_ids=user_ids, active=active)
             await record.emit(tx, origin, "identity.posix.changed", payload, project)
 
 
 async def install(tx: db.Tx, site: Site, origin: Origin, allocation_ids: Sequence[str]) -> None:
-    """Queue the tasks that give these machines their accounts. Delete the records of released allocations."""
-    present = await allocations.many(tx, allocation_ids)
+    """Queue the tasks that give these machines their accounts. Delete the records of released allocations.
+
+    The people of a project are read once, because other writers wait while this runs."""
+    known = await allocations.many(tx, allocation_ids)
+    active = {allocation_id: item for allocation_id, item in known.items() if item.status == "active"}
+    people = await _by_project(tx, {item.project_id for item in active.values()}, origin.now)
     for allocation_id in allocation_ids:
-        allocation = present.get(allocation_id)
-        if allocation is None or allocation.status != "active":
+        allocation = active.get(allocation_id)
+        if allocation is None:
             await store.forget_accounts(tx, [allocation_id])
-        else:
-            await _install(tx, site, origin, allocation)
+        elif allocation.project_id in people:
+            await _install(tx, site, origin, allocation, people[allocation.project_id])
 
 
 async def installation_ended(
@@ -134,18 +155,29 @@ async def forget_installed(tx: db.Tx, allocation_id: str) -> None:
     tx.wake(posix.TOPIC)
 
 
-async def _install(tx: db.Tx, site: Site, origin: Origin, allocation: Allocation) -> None:
-    project = await orgs.project_by_id(tx, allocation.project_id)
-    if project is None:
-        return
+async def _by_project(
+    reader: db.Reader, project_ids: Iterable[str], now: datetime.datetime
+) -> Mapping[str, list[PosixPerson]]:
+    """Return project id -> its people. Projects that were deleted are left out."""
+    people: dict[str, list[PosixPerson]] = {}
+    for project_id in project_ids:
+        project = await orgs.project_by_id(reader, project_id)
+        if project is not None:
+            people |= await _of_projects(reader, [project], now)
+    return people
+
+
+async def _install(
+    tx: db.Tx, site: Site, origin: Origin, allocation: Allocation, people: Sequence[PosixPerson]
+) -> None:
     allocation_id = allocation.allocation_id
-    people = (await _of_projects(tx, [project], origin.now))[allocation.project_id]
     wanted = rules.accounts(allocation_id, people)
     present: AccountSet = await store.accounts(tx, allocation_id) or rules.new_set(allocation_id)
     if not installation.must_install(present, rules.digest(wanted), origin.now):
         return
     params = {"allocation_id": allocation_id, "user": allocation.username_on_node, "people": wanted}
     about = (allocation.node_id, TASK, allocation_id)
+    await tasks.supersede(tx, *about, origin.now)
     task_id = await tasks.queue(tx, site, origin, *about, params, project_id=allocation.project_id)
     user_ids = [str(account["user_id"]) for account in wanted]
     await store.save_accounts(tx, installation.asked(present, rules.digest(wanted), user_ids, task_id))

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
+from gpuaas_contract.lifecycles import LIVE_ALLOCATION
 
 from gpuaas_platform.allocations.people.rules import AccountSet, ProjectPeople
 from gpuaas_platform.kit import db
 
 _PEOPLE = msgspec.json.Decoder(ProjectPeople)
 _ACCOUNTS = msgspec.json.Decoder(AccountSet)
+_LIVE = ", ".join(f"'{status}'" for status in sorted(LIVE_ALLOCATION))
 
 
 class Machine(NamedTuple):
@@ -47,10 +49,9 @@ async def machines(reader: db.Reader) -> list[Machine]:
 
 async def gone(reader: db.Reader) -> list[str]:
     """Return the allocations whose accounts are recorded although they were released."""
-    sql = """SELECT accounts.allocation_id FROM allocation_accounts accounts
-             LEFT JOIN allocations ON allocations.allocation_id = accounts.allocation_id
-             WHERE allocations.allocation_id IS NULL
-             OR allocations.status NOT IN ('requested', 'provisioning', 'active')"""
+    sql = f"""SELECT accounts.allocation_id FROM allocation_accounts accounts
+              LEFT JOIN allocations ON allocations.allocation_id = accounts.allocation_id
+              WHERE allocations.allocation_id IS NULL OR allocations.status NOT IN ({_LIVE})"""  # noqa: S608
     return [row[0] for row in await reader.all(sql)]
 
 

@@ -140,6 +140,8 @@ def ports(facts: Facts) -> Answer:
             taken[0].listen,
             "; ".join(f"{port.listen.host}:{port.listen.port}: {port.error}" for port in taken),
         )
+        if not taken[0].is_local:
+            return "fail", text, "ip -brief address shows the addresses of this machine; choose one of them: --listen"
         return "fail", text, f"ss -ltnp 'sport = :{first.port}' shows who uses it; or choose another --listen"
     used = [port.listen.url for port in facts.ports if port.is_ours]
     return "ok", f"a server of the platform answers at {', '.join(used)}" if used else "free"

@@ -2,11 +2,13 @@
 
 import ctypes
 import datetime
+import errno
 import os
 import resource
 import shutil
 import socket
 import sqlite3
+import ssl
 import stat
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -56,6 +58,8 @@ class Port:
     error: str = ""
     is_ours: bool = False
     """The program that uses it is this platform."""
+    is_local: bool = True
+    """The address belongs to this machine."""
 
 
 @dataclass(frozen=True)
@@ -182,12 +186,19 @@ def _port(listen: Listen) -> Port:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address[4])
     except OSError as error:
-        return Port(listen, error.strerror or str(error), is_ours=not listen.encrypted and _is_platform(listen.url))
+        is_used = error.errno == errno.EADDRINUSE
+        is_local = error.errno != errno.EADDRNOTAVAIL
+        return Port(listen, error.strerror or str(error), is_used and _is_platform(listen.url), is_local)
     return Port(listen)
 
 
 def _is_platform(url: str) -> bool:
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    """Ask the program at the address who it is. Its certificate is not checked: nothing secret is sent."""
+    unchecked = ssl.create_default_context()
+    unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
+    direct = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=unchecked)
+    )
     try:
         with direct.open(f"{url}/version", timeout=ANSWER_S) as answer:
             return b"gpuaas-platform" in answer.read(1000)

@@ -52,7 +52,7 @@ def free_uid(next_uid: int, taken: Collection[int], last: int) -> int:
     if uid > last:
         raise errors.Conflict(
             f"All user numbers up to {last} are used in this organisation, so no more person can get a role.",
-            fix="An operator raises the setting posix_uid_last.",
+            fix="Set a higher number before the role: gpuaas people set USER --login LOGIN --uid NUMBER --org ORG",
         )
     return uid
 

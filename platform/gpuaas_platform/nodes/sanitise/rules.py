@@ -51,10 +51,14 @@ def check_enrolment(known: Node | None, attempt_id: str, *, has_new_key: bool) -
     if attempt_id != (attempt.attempt_id if attempt else ""):
         message = "The node is being sanitised: only a token of its provisioner admits it."
         raise errors.CredentialsInvalid(
-            message if attempt else "This enrolment token belongs to an attempt to sanitise the node that has ended."
+            message if attempt else "This enrolment token belongs to an attempt to sanitise the node that has ended.",
+            fix="Read the state of the node: gpuaas node get NAME",
         )
     if attempt and not has_new_key:
-        raise errors.CredentialsInvalid("The machine has the key that it had before, so it was not reinstalled.")
+        raise errors.CredentialsInvalid(
+            "The machine has the key that it had before, so it was not reinstalled.",
+            fix="Have the provisioner erase the disks of the machine and install it again.",
+        )
 
 
 def enrolled(node: Node) -> Node:

@@ -1,4 +1,4 @@
-"""Start attempts to sanitise nodes, record their progress, and take the word of operators."""
+"""Start attempts to sanitise nodes, record their progress, and record what operators declare as sanitised."""
 
 import datetime
 

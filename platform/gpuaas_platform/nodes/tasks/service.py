@@ -163,6 +163,12 @@ async def withdraw(tx: db.Tx, node_id: str, subject_id: str, now: datetime.datet
         await _end(tx, task_id, "expired", "", now)
 
 
+async def supersede(tx: db.Tx, node_id: str, kind: str, subject_id: str, now: datetime.datetime) -> None:
+    """End tasks of this type as expired that the node has not received yet, because a newer one has the whole set."""
+    for task_id in await store.undelivered(tx, node_id, subject_id, kind, clock.micros(now)):
+        await _end(tx, task_id, "expired", "", now)
+
+
 async def is_due(reader: db.Reader, now: datetime.datetime) -> bool:
     """Return whether a node task has expired, so that `sweep` has something to write."""
     return await store.is_any_expired(reader, clock.micros(now))

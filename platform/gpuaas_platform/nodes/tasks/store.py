@@ -77,6 +77,15 @@ async def queued_about(reader: db.Reader, node_id: str, subject_id: str) -> list
     return [row[0] for row in await reader.all(sql, node_id, subject_id)]
 
 
+async def undelivered(reader: db.Reader, node_id: str, subject_id: str, kind: str, now: int) -> list[str]:
+    """Return the ids of tasks of a type about this subject that the node cannot have received yet: all but the first
+    one about the subject, of any type, because the next is delivered after the result of the one before."""
+    sql = """SELECT task_id, type FROM node_tasks
+             WHERE node_id = $1 AND state = 'queued' AND subject_id = $2 AND expires_at > $3 ORDER BY task_id"""
+    tasks = await reader.all(sql, node_id, subject_id, now)
+    return [row[0] for row in tasks[1:] if row[1] == kind]
+
+
 async def end(tx: db.Tx, task_id: str, state: str, result: str, ended_at: int) -> None:
     sql = "UPDATE node_tasks SET state = $2, result = $3, ended_at = $4 WHERE task_id = $1"
     await tx.run(sql, task_id, state, result, ended_at)

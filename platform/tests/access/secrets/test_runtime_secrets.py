@@ -307,8 +307,7 @@ async def test_the_deletion_of_an_instance_wakes_the_loop_that_ends_its_secrets(
         teardown = await world.claim(controller.token)
         assert teardown.operation is not None
         await world.call(operations.OPERATION_FORCE_COMPLETE, body, operation_id=teardown.operation.operation_id)
-        async with asyncio.timeout(60):
-            await listener.wait()
+        assert await listener.wait(60)
 
 
 async def _revoked(world: World) -> list[events.Event]:
