@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from gpuaas_sdk.client import Client
-from gpuaas_sdk.controller import App, HealthSettings, RunnerSettings
+from gpuaas_sdk.controller import App, HealthSettings, Operation, RunnerSettings
 from gpuaas_sdk.testing import FakeMachines, FakePlatform
 
 MANIFEST = """
@@ -88,6 +88,24 @@ def manifest(tmp_path: Path) -> Path:
 @pytest.fixture
 def app(manifest: Path) -> App:
     return App("demo", manifest=manifest)
+
+
+@pytest.fixture
+def whole_app(app: App) -> App:
+    """The app with a handler for each promise of its manifest."""
+
+    async def nothing(op: Operation) -> None:
+        return None
+
+    app.operation("deploy")(nothing)
+    app.operation("decommission")(nothing)
+    for kind in app.manifest.instance_operations:
+        app.operation(kind)(nothing)
+    for role in app.manifest.roles:
+        for member_kind in role.operations:
+            app.operation(member_kind, role=role.component_key)(nothing)
+    app.action("rotate")(nothing)
+    return app
 
 
 @pytest.fixture

@@ -263,6 +263,9 @@ class Client:
                     f"The certificate of {self.server} is not trusted: {error}",
                     fix="Pass the certificate authority of the platform with --ca-file FILE.",
                 ) from error
+            if retries.is_without_tls(error):
+                fix = f"Check the port; a server on this machine has http:{self.server.removeprefix('https:')}"
+                raise Unreachable(f"{self.server} does not use TLS", fix=fix) from error
             return retries.of_exception(error, was_sent=sending.has_begun)
         return retries.of_response(response) or response
 

@@ -9,6 +9,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 from gpuaas_contract import characters
 from gpuaas_contract.endpoint import Answer, Endpoint, RequestBody
+from gpuaas_contract.errors import NotFound
 from gpuaas_contract.wire import NoBody
 
 from gpuaas_sdk import traces
@@ -51,12 +52,17 @@ def is_address(server: str) -> bool:
 
 
 def path(endpoint: Endpoint[Any, Any], given: Mapping[str, str]) -> str:
-    """Return the endpoint's path with the given parameters. Raises `TypeError` if one is missing, unknown or empty."""
+    """Return the endpoint's path with the given parameters. Raises `TypeError` if one is missing, unknown or empty.
+
+    Nothing is named `.` or `..`. They cannot be sent: HTTP clients shorten a path that has them, so that a request to
+    delete `projects/P/bindings/..` would delete the project."""
     wanted = set(re.findall(r"{(\w+)}", endpoint.path))
     _check_names(endpoint, "path parameters", missing=wanted - given.keys(), unknown=given.keys() - wanted)
     empty = sorted(name for name, value in given.items() if not value)
     if empty:
         raise TypeError(f"{endpoint.name}: empty path parameters: {', '.join(empty)}")
+    if dots := sorted(value for value in given.values() if value in (".", "..")):
+        raise NotFound(f"{dots[0]!r} is not a name: nothing is called so.", fix="gpuaas get lists the names.")
     return endpoint.path.format_map({name: quote(value, safe="") for name, value in given.items()})
 
 

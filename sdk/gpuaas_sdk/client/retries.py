@@ -61,6 +61,15 @@ def is_untrusted_certificate(error: BaseException | None) -> bool:
     return False
 
 
+def is_without_tls(error: BaseException | None) -> bool:
+    """Return whether the server answered in plain text where TLS was expected. A retry does not help then."""
+    while error is not None:
+        if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def back_off_s(attempt: int) -> float:
     """Return a random pause that grows with the attempt, so that callers do not retry at the same moment."""
     ceiling = min(BACK_OFF_S_MAX, BACK_OFF_S_FIRST * 2.0 ** min(attempt, 16))

@@ -8,13 +8,16 @@ from gpuaas_contract.deliveries import Delivery
 from gpuaas_contract.errors import PermissionDenied
 from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import AccessBundle, Command, Connection, Instance, Member
-from gpuaas_contract.operations import Evidence, Preview, Work
+from gpuaas_contract.operations import Evidence, Leftover, OperationKind, PlannedChange, Preview, Work
 from gpuaas_contract.posix import PosixPerson
 from gpuaas_contract.runtime import ObservedMember, RefusedObservation, ReportedCondition
-from gpuaas_contract.usage import ReportedUsage
+from gpuaas_contract.usage import ReportedUsage, UsageReceipt
 
 from gpuaas_sdk.checks import Check
+from gpuaas_sdk.controller import members, package_sources
 from gpuaas_sdk.controller.app import App
+from gpuaas_sdk.controller.command import AppCommand
+from gpuaas_sdk.controller.gauges import Gauge, Gauges
 from gpuaas_sdk.controller.handlers import ActionHandler, Handler, PreviewHandler
 from gpuaas_sdk.controller.health import HEALTH_CHECK_WORKS, HealthSettings
 from gpuaas_sdk.controller.operation import Operation
@@ -29,17 +32,21 @@ __all__ = [
     "AccessBundle",
     "ActionHandler",
     "App",
+    "AppCommand",
     "Check",
     "Command",
     "Connection",
     "Delivery",
     "Drift",
     "Evidence",
+    "Gauge",
+    "Gauges",
     "Handler",
     "Health",
     "HealthSettings",
     "Hold",
     "Instance",
+    "Leftover",
     "Lost",
     "MachineAway",
     "Manifest",
@@ -48,8 +55,10 @@ __all__ = [
     "NeedsOperator",
     "ObservedMember",
     "Operation",
+    "OperationKind",
     "Permanent",
     "PermissionDenied",
+    "PlannedChange",
     "PosixPerson",
     "Preview",
     "PreviewHandler",
@@ -63,5 +72,8 @@ __all__ = [
     "Runner",
     "RunnerSettings",
     "Temporary",
+    "UsageReceipt",
     "Work",
+    "members",
+    "package_sources",
 ]

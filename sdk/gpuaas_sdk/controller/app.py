@@ -1,6 +1,6 @@
 """An app as its team declares it: a manifest, and handlers for the operations that the manifest lists."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,6 +12,8 @@ from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS, PREVIEWED_K
 from gpuaas_sdk import machine
 from gpuaas_sdk.client import Client
 from gpuaas_sdk.controller import command, handlers
+from gpuaas_sdk.controller.command import AppCommand
+from gpuaas_sdk.controller.gauges import Gauges
 from gpuaas_sdk.controller.handlers import ActionHandler, Handler, Handlers, PreviewHandler
 from gpuaas_sdk.controller.operation.machines import Connect
 from gpuaas_sdk.controller.reconciliation import Health
@@ -32,9 +34,12 @@ class App:
         manifest: Path,
         packages: Sequence[str] = (),
         settings: RunnerSettings = DEFAULT_SETTINGS,
+        commands: Mapping[str, AppCommand] | None = None,
     ) -> None:
-        """`packages` are the Debian packages that its machines need; a lab fetches them while it has a network."""
+        """`packages` are the Debian packages that its machines need; a lab fetches them while it has a network.
+        `commands` are added to the app's command line, by name."""
         self.slug = slug
+        self._commands = commands or {}
         self.settings = settings
         self.packages = tuple(packages)
         self.manifest = _read_manifest(manifest)
@@ -98,10 +103,12 @@ class App:
         settings: RunnerSettings | None = None,
         connect: Connect = machine.connect,
         spans: Spans | None = None,
+        gauges: Gauges | None = None,
     ) -> Runner:
         """Return a runner that claims and runs this app's operations. Tests pass their own settings and machines.
 
-        With `spans`, each operation, step and command on a machine is a span of the request's trace."""
+        With `spans`, each operation, step and command on a machine is a span of the request's trace. `gauges` gets what
+        the health handler measures."""
         return Runner(
             client,
             project_id=project_id,
@@ -111,11 +118,18 @@ class App:
             settings=settings or self.settings,
             connect=connect,
             spans=spans,
+            gauges=gauges,
         )
+
+    def unkept(self) -> list[str]:
+        """Return what the manifest promises and no handler does. A controller does not start with an unkept promise.
+
+        assert app.unkept() == []"""
+        return self._handlers.unkept(self.manifest)
 
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Run the command line of the app and return its exit status."""
-        return command.main(self.manifest, self.packages, self.runner, argv)
+        return command.main(self.manifest, self.packages, self.runner, argv, self._commands, self.unkept())
 
     def _register(self, table: dict[Name, AnyHandler], name: Name, what: str) -> Callable[[AnyHandler], AnyHandler]:
         def register(handler: AnyHandler) -> AnyHandler:

@@ -2,14 +2,15 @@
 
 import argparse
 import asyncio
+import contextlib
 import os
 import signal
 import socket
 import ssl
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
 import msgspec
 import structlog
@@ -20,7 +21,8 @@ from gpuaas_contract.identity import ME
 from gpuaas_sdk import traces
 from gpuaas_sdk.auth import ServiceAccount
 from gpuaas_sdk.client import Client
-from gpuaas_sdk.controller import logs, service
+from gpuaas_sdk.controller import logs, metrics, service
+from gpuaas_sdk.controller.gauges import Gauges
 from gpuaas_sdk.controller.runner import Runner
 from gpuaas_sdk.outcomes import NoAnswer
 from gpuaas_sdk.traces import Spans
@@ -38,9 +40,20 @@ log = structlog.get_logger()
 
 
 class MakeRunner(Protocol):
-    """Takes a client, a project id, the controller's name and a span exporter, and returns a runner of the app."""
+    """Takes a client, a project id, the controller's name, a span exporter and the gauges, and returns a runner of the
+    app."""
 
-    def __call__(self, client: Client, project_id: str, name: str, *, spans: Spans | None) -> Runner: ...
+    def __call__(
+        self, client: Client, project_id: str, name: str, *, spans: Spans | None, gauges: Gauges | None
+    ) -> Runner: ...
+
+
+class AppCommand(NamedTuple):
+    """A command that only this app has."""
+
+    help: str
+    run: Callable[[Sequence[str]], int]
+    """Takes the arguments after the command's name and returns the exit status."""
 
 
 class Credentials(msgspec.Struct, frozen=True):
@@ -58,21 +71,30 @@ class UsageError(Exception):
 
 
 def main(
-    manifest: Manifest, packages: Sequence[str], make_runner: MakeRunner, argv: Sequence[str] | None = None
+    manifest: Manifest,
+    packages: Sequence[str],
+    make_runner: MakeRunner,
+    argv: Sequence[str] | None = None,
+    own: Mapping[str, AppCommand] | None = None,
+    unkept: Sequence[str] = (),
 ) -> int:
-    """Run the command line of an app and return the exit status."""
+    """Run the command line of an app and return the exit status. `own`: the commands that only this app has. `unkept`:
+    what the manifest promises without a handler; then the controller does not start."""
+    given, own = list(sys.argv[1:] if argv is None else argv), own or {}
+    if given and given[0] in own:
+        return own[given[0]].run(given[1:])
     try:
-        options = _parse(manifest.slug, argv)
+        options = _parse(manifest.slug, given, own)
         if options.command == "manifest":
             text = msgspec.json.format(msgspec.json.encode(manifest), indent=2).decode()
         elif options.command == "packages":
             text = "\n".join(packages)
         elif options.command == "install":
-            text = _install(manifest.slug, options)
+            text = _install(manifest.slug, options, unkept)
         elif options.command == "uninstall":
             text = service.uninstall(f"gpuaas-app-{manifest.slug}.service")
         else:
-            return _run(manifest.slug, options, make_runner)
+            return _run(manifest.slug, options, make_runner, unkept)
     except (UsageError, service.CannotInstall) as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_USAGE
@@ -80,20 +102,32 @@ def main(
     return 0
 
 
-def _run(app_slug: str, options: argparse.Namespace, make_runner: MakeRunner) -> int:
+def _run(app_slug: str, options: argparse.Namespace, make_runner: MakeRunner, unkept: Sequence[str]) -> int:
     client = _client(options, _credentials(options.credentials))
+    _refuse_unkept(app_slug, unkept)
     logs.configure()
     structlog.contextvars.bind_contextvars(app=app_slug)
-    spans = _open_spans(app_slug)
+    spans, gauges = _open_spans(app_slug), Gauges() if options.metrics else None
+    runner = make_runner(client, options.project, options.name, spans=spans, gauges=gauges)
     try:
-        return asyncio.run(_serve(client, make_runner(client, options.project, options.name, spans=spans)))
+        return asyncio.run(_serve(client, runner, gauges, options.metrics or ""))
     finally:
         if spans is not None:
             spans.close()
 
 
-def _install(app_slug: str, options: argparse.Namespace) -> str:
-    _credentials(options.credentials)
+def _refuse_unkept(app_slug: str, unkept: Sequence[str]) -> None:
+    """People would request what the manifest promises, and each request would fail."""
+    if unkept:
+        raise UsageError(
+            f"The controller of {app_slug} does not start: its manifest promises {', '.join(unkept)}, and no handler "
+            "is registered for it. Register a handler, or remove it from the manifest."
+        )
+
+
+def _install(app_slug: str, options: argparse.Namespace, unkept: Sequence[str]) -> str:
+    _client(options, _credentials(options.credentials))  # refuses what the service would refuse at its start
+    _refuse_unkept(app_slug, unkept)
     controller = service.Controller(
         slug=app_slug,
         command=service.own_command(),
@@ -102,6 +136,7 @@ def _install(app_slug: str, options: argparse.Namespace) -> str:
         name=options.name,
         credentials=Path(options.credentials),
         ca_file=options.ca_file,
+        metrics=options.metrics or "",
         final_exits=(EXIT_USAGE, EXIT_REFUSED),
     )
     return service.unit(controller) if options.print else service.install(controller)
@@ -112,7 +147,7 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}. See: {self.prog} --help")
 
 
-def _parse(app_slug: str, argv: Sequence[str] | None) -> argparse.Namespace:
+def _parse(app_slug: str, argv: Sequence[str], own: Mapping[str, AppCommand]) -> argparse.Namespace:
     root = _Parser(description=f"The app {app_slug}: run its controller, or print what it declares.")
     commands = root.add_subparsers(dest="command", required=True, parser_class=_Parser)
     commands.add_parser("manifest", help="print the manifest as JSON, ready to register")
@@ -131,6 +166,8 @@ def _parse(app_slug: str, argv: Sequence[str] | None) -> argparse.Namespace:
     )
     install.add_argument("--print", action="store_true", help="show the unit; change nothing")
     commands.add_parser("uninstall", help="remove that service")
+    for name, command in own.items():
+        commands.add_parser(name, help=command.help)
     for parser in (run, install):
         _add_options(parser, app_slug)
     options = root.parse_args(argv)
@@ -155,6 +192,20 @@ def _add_options(parser: argparse.ArgumentParser, app_slug: str) -> None:
     )
     parser.add_argument("--name", default=f"{app_slug}@{socket.gethostname()}", help="default: %(default)s")
     parser.add_argument("--ca-file", metavar="FILE", type=Path, help="certificate authority of the server")
+    parser.add_argument(
+        "--metrics",
+        metavar="HOST:PORT",
+        type=_address,
+        help="serve /metrics for Prometheus at this address, without TLS and login; default: not at all",
+    )
+
+
+def _address(text: str) -> str:
+    try:
+        metrics.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
 
 
 def _credentials(file: str) -> Credentials:
@@ -187,8 +238,17 @@ def _open_spans(app_slug: str) -> Spans | None:
         return None
 
 
-async def _serve(client: Client, runner: Runner) -> int:
-    async with client:
+async def _serve(client: Client, runner: Runner, gauges: Gauges | None, address: str) -> int:
+    async with client, contextlib.AsyncExitStack() as services:
+        if gauges is not None:
+            try:
+                served = await services.enter_async_context(metrics.serve(gauges, metrics.parse(address)))
+            except OSError as refused:
+                sys.stderr.write(
+                    f"--metrics {address}: cannot listen there: {refused.strerror}. Choose another port.\n"
+                )
+                return EXIT_USAGE
+            log.info("metrics.listening", host=served.host, port=served.port)
         work = asyncio.create_task(_work(client, runner))
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, work.cancel)

@@ -92,7 +92,9 @@ class Execution:
     async def _do_or_undo(self) -> Result:
         """Run the handler. After a cancel, and for an operation that is compensated, run the undo handler instead."""
         operation = self._operation
-        if not operation.backs_out:
+        if operation.backs_out:
+            await operation.end_interrupted()
+        else:
             work = operation.until_deadline(self._forward)
             result = await _unless(self._lease.cancel_requested, work)
             if result is not None:

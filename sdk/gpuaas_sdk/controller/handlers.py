@@ -4,12 +4,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
+from gpuaas_contract.catalog import Manifest
 from gpuaas_contract.operations import ASKING_KINDS, Preview
 
 from gpuaas_sdk.controller import rules
 from gpuaas_sdk.controller.operation import Operation
 from gpuaas_sdk.controller.reconciliation import Health
-from gpuaas_sdk.failures import NeedsOperator
+from gpuaas_sdk.failures import NeedsOperator, Temporary
 
 Handler = Callable[[Operation], Awaitable[None]]
 ActionHandler = Callable[[Operation], Awaitable[dict[str, Any] | None]]
@@ -44,6 +45,24 @@ class Handlers:
         """What the app can undo, as a claim lists it: a kind, or a kind for one role."""
         return sorted(f"{kind}/{role}" if role else kind for kind, role in self.undos)
 
+    def unkept(self, manifest: Manifest) -> list[str]:
+        """Return what the manifest promises and no handler does: operations, actions and health conditions. Pure.
+
+        Undos and previews are not promised there: each claim lists what the app can undo, and a preview without a
+        handler is answered so."""
+        whole = ("deploy", "decommission", *manifest.instance_operations)
+        missing = [kind for kind in whole if (kind, "") not in self.operations]
+        missing += [
+            f"{kind} of role {role.component_key}"
+            for role in manifest.roles
+            for kind in role.operations
+            if find(self.operations, kind, role.component_key) is None
+        ]
+        missing += [f"action {action.name}" for action in manifest.actions if action.name not in self.actions]
+        if manifest.health and self.health is None:
+            missing.append(f"health conditions {', '.join(manifest.health)}")
+        return missing
+
     async def perform(self, op: Operation) -> Result:
         """Run the handler of the operation. Raises `NotSupported` if the app has none."""
         if op.kind == "preview":
@@ -73,7 +92,11 @@ class Handlers:
         preview = find(self.previews, op.preview_of or "", op.component_key)
         if preview is None:
             return Preview(answered=False, notes=[f"The app {self.app_slug} has no preview of {op.preview_of}."])
-        return await preview(op)
+        try:
+            return await preview(op)
+        except Temporary as error:
+            # A person waits for the preview, so it is not tried again.
+            return Preview(answered=False, notes=[f"The work is unknown: {error}"])
 
     def _needed(self, handler: AnyHandler | None, what: str) -> AnyHandler:
         if handler is None:

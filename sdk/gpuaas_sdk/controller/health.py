@@ -3,8 +3,6 @@ interval and when woken. `runner` starts this; a missed wake-up costs one interv
 
 import asyncio
 import contextlib
-import math
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,15 +10,15 @@ from typing import Any
 import structlog
 from gpuaas_contract.errors import ApiError, LeaseLost
 from gpuaas_contract.instances import INSTANCE_GET, MEMBER_LIST
-from gpuaas_contract.posix import POSIX_PEOPLE, PosixPerson
 from gpuaas_contract.runtime import LEASE_S_MAX, ReportedCondition
 from gpuaas_contract.stewardships import STEWARD_LEASE_S
-from gpuaas_contract.wire import PAGE_SIZE_MAX
 
 from gpuaas_sdk import machine
 from gpuaas_sdk.client import Client
 from gpuaas_sdk.controller import rules
+from gpuaas_sdk.controller.gauges import Gauges
 from gpuaas_sdk.controller.operation.machines import Connect
+from gpuaas_sdk.controller.people import People
 from gpuaas_sdk.controller.reconciliation import Health, Reconciliation, Watch
 from gpuaas_sdk.controller.stewardships import Stewardships
 from gpuaas_sdk.outcomes import NoAnswer
@@ -69,24 +67,23 @@ class HealthLoop:
         name: str,
         health: Health,
         interval_s: float,
-        is_busy: Callable[[str], bool],
         connect: Connect = machine.connect,
         settings: HealthSettings = DEFAULT_SETTINGS,
+        gauges: Gauges | None = None,
     ) -> None:
-        """`is_busy` returns whether this process works on an operation of the instance."""
         self._client = client
+        self._gauges = gauges
         self._app_slug = app_slug
         self._project_id = project_id
         self._name = name
         self._health = health
-        self._is_busy = is_busy
         self._connect = connect
         self._settings = settings
         self._interval_s = interval_s if settings.interval_s is None else settings.interval_s
         self._stewardships = Stewardships(
             client, app_slug=app_slug, project_id=project_id, name=name, lease_s=settings.lease_s
         )
-        self._people = _People(client, project_id, self._interval_s)
+        self._people = People(client, project_id, self._interval_s)
         self._watches: dict[str, Watch] = {}
         self._queue: asyncio.Queue[str] = asyncio.Queue()
         self._queued: set[str] = set()
@@ -104,7 +101,10 @@ class HealthLoop:
             self._enqueue(instance_id)
 
     def interrupt(self, instance_id: str) -> None:
-        """Cancel a running look at the instance, because an operation starts to change it."""
+        """Cancel a running look at the instance, because an operation starts to change all of it or has changed it. The
+        next look reads the instance again, and ends at once if an operation on all of it runs."""
+        if instance_id in self._watches:
+            self._watches[instance_id].is_stale = True
         if instance_id in self._looks:
             self._looks[instance_id].cancel()
 
@@ -115,10 +115,10 @@ class HealthLoop:
                 for _ in range(self._settings.looks_max):
                     workers.create_task(self._work())
                 workers.create_task(self._keep_stewardships())
+                workers.create_task(self._people.watch(self._enqueue_all))
                 while True:
                     await asyncio.sleep(rules.jittered_s(self._interval_s))
-                    for instance_id in self._stewardships.instance_ids:
-                        self._enqueue(instance_id)
+                    self._enqueue_all()
         finally:
             await self._stop()
 
@@ -144,15 +144,21 @@ class HealthLoop:
     async def _forget(self, instance_id: str) -> None:
         """Drop what is kept about an instance, and stop a running look: another process may look after it now."""
         self.interrupt(instance_id)
+        if self._gauges is not None:
+            self._gauges.drop(instance_id)
         watch = self._watches.pop(instance_id, None)
         if watch is not None:
             await watch.close()
 
     async def _stop(self) -> None:
-        for instance_id in list(self._watches):
-            await self._forget(instance_id)
+        # All at the same time: a machine that does not answer delays its own connection only.
+        await asyncio.gather(*(self._forget(instance_id) for instance_id in list(self._watches)))
         with contextlib.suppress(ApiError, NoAnswer, asyncio.CancelledError):
             await self._stewardships.release()
+
+    def _enqueue_all(self) -> None:
+        for instance_id in self._stewardships.instance_ids:
+            self._enqueue(instance_id)
 
     def _enqueue(self, instance_id: str) -> None:
         if instance_id not in self._queued:
@@ -182,10 +188,10 @@ class HealthLoop:
             self._enqueue(instance_id)
 
     async def _look(self, instance_id: str) -> None:
-        """Run the health handler, unless an operation of this process or on the whole instance runs.
+        """Run the health handler, unless an operation on the whole instance runs.
 
-        If another process works on a member, the platform refuses observations of that member."""
-        if self._is_busy(instance_id) or self._stewardships.get(instance_id) is None:
+        If an operation works on a member, the platform refuses observations of that member."""
+        if self._stewardships.get(instance_id) is None:
             return
         now = await self._read(instance_id)
         if now is None:
@@ -218,6 +224,7 @@ class HealthLoop:
             connect=self._connect,
             wake=lambda: self._enqueue(instance_id),
             people=self._people.read,
+            gauges=self._gauges,
         )
 
     async def _healthy(self, now: Reconciliation) -> bool:
@@ -252,23 +259,3 @@ class HealthLoop:
             log.warning("health.failed", task=task, error=error.message, fix=error.fix)
         except Exception:
             log.exception("health.crashed", task=task)
-
-
-class _People:
-    """The people of the project, read at most once per interval."""
-
-    def __init__(self, client: Client, project_id: str, interval_s: float) -> None:
-        self._client = client
-        self._project_id = project_id
-        self._interval_s = interval_s
-        self._read_at = -math.inf
-        self._people: tuple[PosixPerson, ...] = ()
-        self._lock = asyncio.Lock()
-
-    async def read(self) -> tuple[PosixPerson, ...]:
-        async with self._lock:
-            if time.monotonic() - self._read_at >= self._interval_s:
-                started, query = time.monotonic(), {"page_size": PAGE_SIZE_MAX}
-                pages = self._client.pages(POSIX_PEOPLE, query=query, project_id=self._project_id)
-                self._people, self._read_at = tuple([person async for person in pages]), started
-            return self._people

@@ -77,9 +77,11 @@ class Lease:
         path: dict[str, Any] = {"operation_id": self.record.operation_id, **path_params}
         return await self.call(endpoint, body, **path)
 
-    def pages(self, endpoint: Endpoint[NoBody, Page[Item]], query: dict[str, Any]) -> AsyncIterator[Item]:
+    def pages(
+        self, endpoint: Endpoint[NoBody, Page[Item]], query: dict[str, Any], **path_params: str
+    ) -> AsyncIterator[Item]:
         """Yield every item of a list in the operation's project."""
-        return self._client.pages(endpoint, query=query, project_id=self.record.project_id)
+        return self._client.pages(endpoint, query=query, project_id=self.record.project_id, **path_params)
 
     def note(self, receipt: Receipt) -> None:
         """Set `cancel_requested` if the receipt of a report shows that a user requested a cancel."""

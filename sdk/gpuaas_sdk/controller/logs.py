@@ -5,6 +5,7 @@ with the end. Only lines of structlog at level info or above are sent: other lib
 
 import contextlib
 import datetime
+import json
 import sys
 from collections import deque
 from collections.abc import Iterator, MutableMapping
@@ -37,8 +38,10 @@ class OperationLog:
         self._secrets: set[str] = set()
 
     def hide(self, value: str) -> None:
-        """Replace this value, and each long line of it, in all lines that are sent from now on."""
+        """Replace this value, and each long line of it, in all lines that are sent from now on. Programs also print it
+        with escapes for quotation marks and line breaks: in a traceback, in JSON."""
         parts = {value.strip(), *(line.strip() for line in value.splitlines())}
+        parts |= {escaped[1:-1] for part in parts for escaped in (repr(part), json.dumps(part))}
         self._secrets |= {part for part in parts if len(part) >= _SECRET_CHARS_MIN}
 
     def add(self, level: LogLevel, event: str, fields: dict[str, Any]) -> None:

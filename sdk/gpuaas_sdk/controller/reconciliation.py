@@ -3,7 +3,7 @@
 `health` creates it. What is kept from one look to the next is in `Watch`."""
 
 import datetime
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,15 +17,17 @@ from gpuaas_contract.endpoint import Answer, Endpoint, RequestBody
 from gpuaas_contract.errors import (
     ApiError,
     CircuitOpen,
+    Conflict,
     DisruptionBudget,
     LeaseLost,
     MemberHeld,
+    NoSpare,
     OperationInProgress,
     StewardBudgetUsed,
 )
-from gpuaas_contract.instances import Command, Connection, Instance, Member
+from gpuaas_contract.instances import MEMBER_LIST, Command, Connection, Instance, Member
 from gpuaas_contract.lifecycles import MemberStatus
-from gpuaas_contract.operations import Operation
+from gpuaas_contract.operations import OPERATION_GET, Operation, OperationKind
 from gpuaas_contract.posix import PosixPerson
 from gpuaas_contract.runtime import (
     RUNTIME_REPORT,
@@ -38,7 +40,8 @@ from gpuaas_contract.runtime import (
 from gpuaas_contract.usage import USAGE_REPORT, ReportedUsage, ReportUsage, UsageReceipt
 
 from gpuaas_sdk.client import Client
-from gpuaas_sdk.controller import rules
+from gpuaas_sdk.controller import rest, rules
+from gpuaas_sdk.controller.gauges import Gauge, Gauges
 from gpuaas_sdk.controller.observers import ObserverMachines
 from gpuaas_sdk.controller.operation.machines import Connect
 from gpuaas_sdk.controller.samples import Samples
@@ -47,7 +50,8 @@ from gpuaas_sdk.machine import Machine
 
 log = structlog.get_logger()
 
-_REFUSALS = (OperationInProgress, StewardBudgetUsed, DisruptionBudget, CircuitOpen, MemberHeld)
+# Between the look and the request, a member may begin to leave, or a person may forbid what was allowed: `Conflict`.
+_REFUSALS = (Conflict, OperationInProgress, StewardBudgetUsed, DisruptionBudget, CircuitOpen, MemberHeld, NoSpare)
 """Answers to a request of a steward that are no error: the operation is not possible now."""
 
 
@@ -81,6 +85,8 @@ class Watch:
     """The connections to machines of the instance."""
     samples: Samples | None = None
     """The programs that run on these machines."""
+    kept: dict[str, Any] = field(default_factory=dict)
+    """What the health handler keeps."""
 
     async def close(self) -> None:
         """End the programs and close the connections."""
@@ -104,8 +110,9 @@ class Reconciliation:
         connect: Connect,
         wake: Callable[[], None],
         people: ReadPeople,
+        gauges: Gauges | None = None,
     ) -> None:
-        """`wake` causes another look."""
+        """`wake` causes another look. Without `gauges`, this process serves no metrics."""
         self.instance = instance
         self._client = client
         self._stewardships = stewardships
@@ -114,6 +121,21 @@ class Reconciliation:
         self._connect = connect
         self._wake = wake
         self._people = people
+        self._gauges = gauges
+
+    @property
+    def measures(self) -> bool:
+        """Whether this process serves metrics. If not, a handler need not read what only `measured` takes."""
+        return self._gauges is not None
+
+    def measured(self, values: Iterable[Gauge]) -> None:
+        """Replace what this process shows about the instance on its page `/metrics`, with the time of now.
+
+        Each value gets the labels `instance_id` and `instance_name`. What is not known is left out.
+
+            cluster.measured([Gauge("gpuaas_queue_length", "Jobs that wait.", 3)])"""
+        if self._gauges is not None:
+            self._gauges.set(self.instance.instance_id, self.instance.name, values)
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -124,6 +146,12 @@ class Reconciliation:
     def inputs(self) -> dict[str, Any]:
         """The inputs of the instance."""
         return self.instance.inputs
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        """What the handler keeps from one look at the instance to the next, in memory. It is empty again after another
+        process looked after the instance, so it may only save work."""
+        return self._watch.kept
 
     def seen(
         self,
@@ -188,7 +216,8 @@ class Reconciliation:
     async def request(self, kind: StewardVerb, members: Iterable[Member], reason: str) -> Requested:
         """Request an operation on members of one role, such as a repair. `reason` is what was observed.
 
-        A request that is not possible now is no error: see `Requested.refusal`. If the hourly limit is used, the
+        A `replace` is for one member whose machine does not answer; the platform chooses the spare. A request that is
+        not possible now is no error: see `Requested.refusal`. If the hourly limit is used, the
         platform is not asked again before the next one is possible."""
         chosen = tuple(members)
         if (used := self.refusal(kind, chosen)) is not None:
@@ -233,9 +262,24 @@ class Reconciliation:
         await self._call(contract.ACCESS_PUBLISH, lambda epoch: msgspec.structs.replace(bundle, epoch=epoch))
         self._watch.published = content
 
+    async def members_at_rest(self, kinds: Collection[OperationKind]) -> tuple[Member, ...] | None:
+        """Return every member, also those that are gone, read now; None if an operation of one of these kinds works on
+        one. See `rest`."""
+        project_id, instance_id = self.instance.project_id, self.instance.instance_id
+
+        async def members() -> tuple[Member, ...]:
+            pages = self._client.pages(MEMBER_LIST, project_id=project_id, instance_id=instance_id)
+            return tuple([member async for member in pages])
+
+        async def operation(operation_id: str) -> Operation:
+            return await self._client.call(OPERATION_GET, project_id=project_id, operation_id=operation_id)
+
+        return await rest.members_at_rest(members, operation, kinds)
+
     async def people(self) -> tuple[PosixPerson, ...]:
         """Return everyone who can log in to the project's machines, and everyone who could before. They are read at
-        most once per interval, for all instances of this process together."""
+        most once per interval, for all instances of this process together, and again after a change of the list, which
+        also causes a look at each instance."""
         return await self._people()
 
     async def report_usage(self, records: Sequence[ReportedUsage]) -> UsageReceipt:

@@ -1,16 +1,16 @@
 """Pure decisions of the controller kit: how an error ends an operation, which steps are finished, what a report
 changes."""
 
-import datetime
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from gpuaas_contract.errors import ApiError, SecretAlreadyDelivered
 from gpuaas_contract.instances import Instance, Member
 from gpuaas_contract.lifecycles import SERVING_MEMBER
-from gpuaas_contract.operations import ExitTaken, FailureClass, Operation, OperationKind, Target
+from gpuaas_contract.operations import FailureClass, Operation, OperationKind, Target
 from gpuaas_contract.protocol import report as protocol
+from gpuaas_contract.protocol import steps
 from gpuaas_contract.runtime import FailOperation, ObservedMember, ReportedCondition, ReportMember
 from msgspec.structs import replace
 
@@ -67,16 +67,8 @@ def backs_out(record: Operation) -> bool:
 
 
 def finished_steps(record: Operation) -> set[tuple[str, str]]:
-    """Return name and member id of every step that succeeded and must not run again.
-
-    An undo reverts earlier steps, and a retry after it repeats them. So only steps since the last change between doing
-    and undoing count."""
-    turned_at = _turned_at(record.exits_taken)
-    return {
-        (step.name, step.member_id)
-        for step in record.steps
-        if step.state == "succeeded" and (turned_at is None or (step.ended_at or step.started_at) >= turned_at)
-    }
+    """Return name and member id of every step that succeeded and must not run again."""
+    return {(step.name, step.member_id) for step in record.steps if steps.is_done(step, record.exits_taken)}
 
 
 def moves(kind: OperationKind, member: Member, report: ReportMember) -> bool:
@@ -152,14 +144,6 @@ def _is_stored(member: Member | None, observed: ObservedMember) -> bool:
     return (member.status, member.status_reason) == (observed.status, observed.status_reason) and all(
         value is None or getattr(member, name) == value for name, value in optional.items()
     )
-
-
-def _turned_at(exits: Sequence[ExitTaken]) -> datetime.datetime | None:
-    forward, turned_at = True, None
-    for taken in exits:
-        if taken.name in ("retry", "compensate", "cancel") and forward != (taken.name == "retry"):
-            forward, turned_at = not forward, taken.taken_at
-    return turned_at
 
 
 def _code_and_fix(error: Exception) -> tuple[str, str]:

@@ -3,13 +3,13 @@ moment: its leases expire, and the next claim continues each operation from what
 
 import asyncio
 import uuid
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import structlog
 from gpuaas_contract.errors import ApiError, CredentialsInvalid
 from gpuaas_contract.instances import Instance
+from gpuaas_contract.operations import INSTANCE_KINDS
 from gpuaas_contract.operations import Operation as OperationRecord
 from gpuaas_contract.runtime import CLAIM, LEASE_S_MAX, Claim, ClaimOperation
 from gpuaas_contract.wire import WAIT_S_MAX
@@ -18,6 +18,7 @@ from gpuaas_sdk import machine, traces
 from gpuaas_sdk.client import Client
 from gpuaas_sdk.controller import execution, health, logs
 from gpuaas_sdk.controller.execution import Execution
+from gpuaas_sdk.controller.gauges import Gauges
 from gpuaas_sdk.controller.handlers import Handlers
 from gpuaas_sdk.controller.health import HealthLoop, HealthSettings
 from gpuaas_sdk.controller.lease import Lease
@@ -84,6 +85,7 @@ class Runner:
         settings: RunnerSettings = DEFAULT_SETTINGS,
         connect: Connect = machine.connect,
         spans: Spans | None = None,
+        gauges: Gauges | None = None,
     ) -> None:
         self._client = client
         self._app_slug = handlers.app_slug
@@ -94,8 +96,8 @@ class Runner:
         self._settings = settings
         self._connect = connect
         self._spans = spans
+        self._gauges = gauges
         self._runs: dict[str, _Run] = {}
-        self._runs_by_instance: Counter[str] = Counter()
         self._health_loop = self._make_health_loop()
 
     async def run(self) -> None:
@@ -109,8 +111,9 @@ class Runner:
                     lease = self._lease(claim.operation, claim)
                     self._start(_Claimed(claim.operation, claim.instance, claim, lease))
         finally:
-            await execution.cancel(*looking)
+            # Operations first: they would go further while the health loop gives up its stewardships.
             await self._stop()
+            await execution.cancel(*looking)
 
     def _make_health_loop(self) -> HealthLoop | None:
         if self._handlers.health is None:
@@ -122,9 +125,9 @@ class Runner:
             name=self._name,
             health=self._handlers.health,
             interval_s=self._handlers.health_every_s,
-            is_busy=lambda instance_id: self._runs_by_instance[instance_id] > 0,
             connect=self._connect,
             settings=self._settings.health,
+            gauges=self._gauges,
         )
 
     async def _free_slot(self) -> None:
@@ -192,17 +195,18 @@ class Runner:
                 await self._execute(claimed)
 
     async def _execute(self, claimed: _Claimed) -> None:
-        """Run the handler of the operation. The health handler does not run for the instance until it has ended."""
+        """Run the handler of the operation. If it changes the whole instance, the health handler waits for its end.
+        While it works on some members, the others are looked at: a drain can wait for a day."""
         instance_id, claim = claimed.record.instance_id, claimed.claim
         operation = Operation(claimed.lease, claimed.instance, claim.members, claim.holds, connect=self._connect)
-        self._runs_by_instance[instance_id] += 1
-        if self._health_loop is not None:
+        if self._health_loop is not None and claimed.record.kind in INSTANCE_KINDS:
             self._health_loop.interrupt(instance_id)
         try:
             await Execution(self._handlers, operation, claimed.lease).run()
         finally:
-            self._runs_by_instance[instance_id] -= 1
             if self._health_loop is not None:
+                # A look that began beside the operation waits for what is outdated now.
+                self._health_loop.interrupt(instance_id)
                 self._health_loop.wake(instance_id)
 
     async def _stop(self) -> None:

@@ -51,7 +51,7 @@ class Samples:
             program.task = asyncio.create_task(self._read(program, open_lines))
         try:
             await self._wanted_line(program, silent_s)
-        except BaseException:
+        except Exception:
             await self._end(name)
             raise
         return program.line

@@ -81,6 +81,8 @@ class Controller:
     credentials: Path
     ca_file: Path | None
     final_exits: Sequence[int]
+    metrics: str = ""
+    """The address of /metrics; empty: it is not served."""
 
     @property
     def service(self) -> str:
@@ -90,6 +92,7 @@ class Controller:
 def unit(controller: Controller) -> str:
     files = {"key.json": controller.credentials, **({"ca.crt": controller.ca_file} if controller.ca_file else {})}
     options = {"server": controller.server, "project": controller.project, "name": controller.name}
+    options |= {"metrics": controller.metrics} if controller.metrics else {}
     words = [*controller.command, "run", *(word for name, value in options.items() for word in (f"--{name}", value))]
     given = ["--credentials", "%d/key.json", *(["--ca-file", "%d/ca.crt"] if controller.ca_file else [])]
     return _UNIT.format(
@@ -111,7 +114,10 @@ def install(controller: Controller) -> str:
     _systemctl("enable", "--quiet", controller.service)
     _systemctl("restart" if changed else "start", controller.service)
     done = "written" if changed else "unchanged"
-    return f"{path} {done}, {controller.service} runs. Its log: journalctl -fu {controller.service}"
+    return (
+        f"{path} {done}, {controller.service} started. "
+        f"`gpuaas get controllers` lists it as soon as it works; its log: journalctl -fu {controller.service}"
+    )
 
 
 def uninstall(service: str) -> str:

@@ -35,7 +35,7 @@ class Renewal(NamedTuple):
     """What a renewal changed."""
 
     taken: frozenset[str]
-    """Instances that this process did not look after before."""
+    """Instances that this process did not look after before, or that another process looked after in between."""
     lost: frozenset[str]
 
 
@@ -96,11 +96,13 @@ class Stewardships:
             RENEW, self._request(sent, take=take, lease_s=self._lease_s), project_id=self._project_id
         )
         until = sent_at + self._lease_s
-        known = frozenset(self._held)
+        known = {instance_id: held.epoch for instance_id, held in self._held.items()}
         for renewed in answer.held:
             self._note(renewed.instance_id, renewed.epoch, renewed.revision, until)
         lost = self._without(answer.lost, sent)
-        return Renewal(frozenset(renewed.instance_id for renewed in answer.held) - known, lost)
+        # With another epoch, another process looked after the instance in between.
+        taken = [renewed for renewed in answer.held if known.get(renewed.instance_id) != renewed.epoch]
+        return Renewal(frozenset(renewed.instance_id for renewed in taken), lost)
 
     async def release(self) -> None:
         """Let the leases end soon, because this process stops."""

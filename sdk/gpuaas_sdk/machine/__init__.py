@@ -2,6 +2,7 @@
 
 App handlers get a machine from `Operation.machine`. `connect` opens one over SSH without an operation."""
 
+from gpuaas_sdk.machine.commands import File
 from gpuaas_sdk.machine.errors import CommandFailed, CommandTimedOut, MachineAway, MachineUnreachable
 from gpuaas_sdk.machine.machine import Machine, Ran
 from gpuaas_sdk.machine.ssh import MachineTarget, RemoteWork, connect
@@ -12,6 +13,7 @@ __all__ = [
     "CommandFailed",
     "CommandTimedOut",
     "Completed",
+    "File",
     "Machine",
     "MachineAway",
     "MachineTarget",

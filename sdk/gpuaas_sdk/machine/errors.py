@@ -39,10 +39,13 @@ class CommandTimedOut(Temporary):
 
 
 class CommandFailed(Permanent):
-    """The command ended with a non-zero exit status. The message ends with the last part of its output."""
+    """The command ended with a non-zero exit status. The message ends with the last part of its output, without the
+    contents of files that it read: they can be keys."""
 
     def __init__(self, machine: str, command: Command, completed: Completed) -> None:
-        output = (completed.stderr.strip() or completed.stdout.strip()).decode(errors="replace")
+        reads_files = any(each.summary[:1] == ("get",) for each in (command, *command.parts))
+        stdout = b"" if reads_files else completed.stdout.strip()
+        output = (completed.stderr.strip() or stdout).decode(errors="replace")
         end = f"ended with status {completed.exit_status}: {output[-OUTPUT_CHARS_MAX:] or 'no output'}"
         super().__init__(f"on {machine}: `{shown(command)}` {end}")
         self.machine = machine

@@ -24,6 +24,61 @@ else
 fi
 """
 
+# Arguments: path, mode, owner and size of each file; standard input has their contents one after the other. Nothing is
+# replaced before everything was received. Prints the position of each file that changed.
+PUT_ALL = """set -euo pipefail
+paths=() temporaries=() sizes=() changed=()
+trap 'rm -f -- "${temporaries[@]}"' EXIT
+while [ $# -gt 0 ]; do
+  path=$1 mode=$2 owner=$3 size=$4; shift 4
+  folder=${path%/*}/
+  [ -d "$folder" ] || (umask 022; mkdir -p -- "$folder")
+  temporary=$folder.gpuaas.$$.${path##*/}
+  paths+=("$path") temporaries+=("$temporary") sizes+=("$size")
+  head -c "$size" | install -m "$mode" -o "${owner%:*}" -g "${owner#*:}" -- /dev/stdin "$temporary"
+done
+[ "$(stat -c %s -- "${temporaries[@]}")" = "$(printf '%s\\n' "${sizes[@]}")" ] || {
+  echo "only part of the content was received" >&2; exit 1; }
+look() { stat -c '%a %U:%G' -- "$1"; }
+for at in "${!paths[@]}"; do
+  path=${paths[at]} temporary=${temporaries[at]}
+  [ -f "$path" ] && cmp -s -- "$temporary" "$path" && [ "$(look "$path")" = "$(look "$temporary")" ] ||
+    changed+=("$at")
+done
+[ ${#changed[@]} -gt 0 ] || exit 0
+new=(); for at in "${changed[@]}"; do new+=("${temporaries[at]}"); done
+sync -- "${new[@]}"
+for at in "${changed[@]}"; do
+  mv -fT -- "${temporaries[at]}" "${paths[at]}"
+  echo "$at"
+done
+"""
+# One line for each path: `absent`, or `present` and the content in base64.
+GET_ALL = """set -eu
+for path in "$@"; do
+  if [ -e "$path" ]; then content=$(base64 -w0 -- "$path"); echo "present $content"; else echo absent; fi
+done
+"""
+
+# Arguments: `stop` or `continue` after a failure; then, for each command, the number of its words, the size of its
+# input and its words. For each command, prints its exit status, the sizes of its output and its errors, and then both.
+ALL = """set -u
+after=$1; shift
+results=$(mktemp -d -p /run 2>/dev/null || mktemp -d) || exit 1
+trap 'rm -rf -- "$results"' EXIT
+while [ $# -gt 0 ]; do
+  words=$1 size=$2; shift 2
+  head -c "$size" > "$results/in"
+  [ "$(stat -c %s "$results/in")" = "$size" ] || { echo "only part of the input was received" >&2; exit 1; }
+  "${@:1:$words}" < "$results/in" > "$results/out" 2> "$results/errors"
+  status=$?
+  echo "$status" $(stat -c %s "$results/out" "$results/errors")
+  cat "$results/out" "$results/errors"
+  [ "$status" = 0 ] || [ "$after" = continue ] || exit 0
+  shift "$words"
+done
+"""
+
 # When the connection breaks, standard input is closed; the `cat` in the background then ends and stops `tail`.
 FOLLOW = """exec 3<&0 </dev/null
 { cat <&3; kill $$; } >/dev/null 2>&1 &
@@ -80,11 +135,13 @@ def as_root(argv: tuple[str, ...], login_user: str, as_user: str | None, timeout
     """Return the command that runs `argv` as root, or as `as_user`, in an SSH session of `login_user`.
 
     The machine enforces the time limit, so the command also ends if the machine loses the connection unnoticed."""
-    command = list(argv)
-    if as_user is not None:
-        command = ["runuser", "-u", as_user, "--", "sh", "-c", AS_USER, "sh", *command]
-    command = ["timeout", "--kill-after=5", f"{timeout_s:g}", *command]
+    command = ["timeout", "--kill-after=5", f"{timeout_s:g}", *as_other(argv, as_user)]
     return command if login_user == "root" else ["sudo", "-n", "--", *command]
+
+
+def as_other(argv: tuple[str, ...], as_user: str | None) -> tuple[str, ...]:
+    """Return the command that runs `argv` as this user, if there is one."""
+    return argv if as_user is None else ("runuser", "-u", as_user, "--", "sh", "-c", AS_USER, "sh", *argv)
 
 
 def watched(argv: list[str], unit: str, input_bytes: int) -> list[str]:

@@ -20,8 +20,11 @@ from gpuaas_sdk.machine.transport import Command, Completed
 
 log = structlog.get_logger()
 
-KEEPALIVE_INTERVAL_S = 5
-KEEPALIVE_COUNT_MAX = 3
+KEEPALIVE_INTERVAL_S = 7
+"""A connection over which nothing arrived for this long is tested. It is longer than six seconds, the usual interval of
+signs of life of a program that runs between looks: such a connection shows by itself that it works."""
+KEEPALIVE_COUNT_MAX = 2
+"""After so many tests without an answer, and the time of one more, the connection is closed: after 21 seconds."""
 CONNECT_TIMEOUT_S = 10.0
 REPLY_GRACE_S = 15.0
 """If there is no reply this long after the time limit of a command, the machine is unreachable."""

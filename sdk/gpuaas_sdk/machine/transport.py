@@ -17,6 +17,8 @@ class Command(msgspec.Struct, frozen=True):
     as_user: str | None = None
     """Run as this user instead of root."""
     timeout_s: float = 60
+    parts: tuple["Command", ...] = ()
+    """The commands that this one runs one after the other, for `Machine.run_all`."""
 
 
 class Completed(msgspec.Struct, frozen=True):

@@ -1,11 +1,12 @@
 """Fake machines in memory: files are a dictionary, and a function of the test returns the result of each command."""
 
 import asyncio
+import base64
 import contextlib
 import functools
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
-from gpuaas_sdk.machine import Command, Completed, Machine, MachineTarget, MachineUnreachable, Ran, shell
+from gpuaas_sdk.machine import Command, Completed, Machine, MachineTarget, MachineUnreachable, Ran, commands, shell
 
 RETRY_S = 0.05
 """Retry pause after a fake machine was unreachable; shorter than for real machines."""
@@ -37,13 +38,19 @@ class FakeHost:
         return [command.argv for command in self.commands]
 
     async def execute(self, command: Command) -> Completed:
-        """Serve `Machine.put` and `Machine.get` from `files`; pass every other command to the test's function."""
+        """Serve the reads and writes of `Machine` from `files`; pass every other command to the test's function."""
         self._check_reachable()
+        if command.parts:
+            return await self._execute_all(command)
         match command.argv:
             case ("sh", "-c", shell.PUT, _, str(path), *_):
                 return self._put(path, command.input)
+            case ("bash", "-c", shell.PUT_ALL, _, *words):
+                return self._put_all(words, command.input)
             case ("sh", "-c", shell.GET, _, str(path)):
                 return self._get(path)
+            case ("sh", "-c", shell.GET_ALL, _, *paths):
+                return Completed(0, b"".join(self._as_line(path) for path in paths))
         self.commands.append(command)
         ran = self._scripts(command.input.decode()) if command.argv[0] == "bash" else None
         ran = ran or self._answer(command.argv)
@@ -66,10 +73,30 @@ class FakeHost:
                 yield line
             await asyncio.sleep(RETRY_S)
 
+    async def _execute_all(self, command: Command) -> Completed:
+        printed = b""
+        for part in command.parts:
+            completed = await self.execute(part)
+            printed += commands.as_line(completed)
+            if completed.exit_status != 0 and command.argv[4] == "stop":
+                break
+        return Completed(0, printed)
+
     def _put(self, path: str, content: bytes) -> Completed:
         changed = self.files.get(path) != content
         self.files[path] = content
         return Completed(0, b"changed\n" if changed else b"same\n")
+
+    def _put_all(self, words: list[str], contents: bytes) -> Completed:
+        changed, sizes = [], map(int, words[3::4])
+        for position, (path, size) in enumerate(zip(words[::4], sizes, strict=True)):
+            content, contents = contents[:size], contents[size:]
+            if self._put(path, content).stdout == b"changed\n":
+                changed.append(position)
+        return Completed(0, "".join(f"{position}\n" for position in changed).encode())
+
+    def _as_line(self, path: str) -> bytes:
+        return b"present " + base64.b64encode(self.files[path]) + b"\n" if path in self.files else b"absent\n"
 
     def _get(self, path: str) -> Completed:
         return Completed(0, self.files[path]) if path in self.files else Completed(shell.ABSENT_STATUS)
@@ -91,7 +118,8 @@ class _ReadOnly:
         self.hostname, self.address, self._host = host.hostname, host.address, host
 
     async def execute(self, command: Command) -> Completed:
-        if command.argv[:3] == ("sh", "-c", shell.PUT):
+        parts = command.parts or (command,)
+        if any(part.argv[2:3] in ((shell.PUT,), (shell.PUT_ALL,)) for part in parts):
             return Completed(1, b"", b"Permission denied")
         return await self._host.execute(command)
 

@@ -125,6 +125,17 @@ async def test_a_read_without_any_answer_is_unreachable(lossy: Lossy) -> None:
                 await client.call(ME)
 
 
+async def test_a_server_without_tls_is_reported_and_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retries, "back_off_s", lambda attempt: 2 * DEADLINE_S)
+    async with (
+        serving(Server(org()).app) as address,
+        Client(address.replace("http:", "https:"), BearerToken("tok")) as client,
+    ):
+        with pytest.raises(Unreachable, match="does not use TLS") as raised:
+            await client.call(ME)
+    assert address in raised.value.fix
+
+
 @pytest.mark.usefixtures("one_attempt")
 async def test_a_change_that_never_left_is_unreachable_not_unknown() -> None:
     async with Client(f"http://127.0.0.1:{free_port()}", BearerToken("tok")) as client:

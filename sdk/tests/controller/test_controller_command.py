@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from gpuaas_sdk.controller import App
+from gpuaas_sdk.controller import App, Operation
 from gpuaas_sdk.testing import FakePlatform, free_port, serving
 
 CONTROLLER = """
@@ -34,8 +34,20 @@ async def deploy(op: Operation) -> None:
     await op.step("first", first)
     await op.step("second", second)
 
+async def never(op: Operation) -> None:
+    raise AssertionError("not requested here")
+
+for kind in ("decommission", *app.manifest.instance_operations):
+    app.operation(kind)(never)
+for kind in app.manifest.roles[1].operations:
+    app.operation(kind, role="worker")(never)
+app.action("rotate")(never)
 sys.exit(app.main())
 """
+
+
+async def _nothing(op: Operation) -> None:
+    return None
 
 
 @pytest.fixture
@@ -143,6 +155,28 @@ def test_a_bad_credentials_file_is_one_clear_line(
     assert status == 64
     assert complaint in line
     assert line.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["run", "install"])
+def test_a_controller_that_cannot_keep_its_manifest_does_not_start(
+    app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    app.operation("add")(_nothing)  # for every role
+    file = tmp_path / "key.json"
+    file.write_text('{"key_id": "key_1", "client_secret": "secret"}')
+    status = app.main([command, "--server", "http://127.0.0.1:9", "--project", "p", "--credentials", str(file)])
+    line = capsys.readouterr().err
+    assert (status, line.count("\n")) == (64, 1)
+    assert "promises deploy, decommission, stop, start, upgrade, drain of role worker, remove of role worker" in line
+    assert "action rotate" in line
+    assert "add of role" not in line
+
+
+def test_an_app_with_a_handler_for_each_promise_keeps_its_manifest(whole_app: App) -> None:
+    assert whole_app.unkept() == []
+    promised = msgspec.structs.replace(whole_app.manifest, health=["Answers"])
+    whole_app.manifest = promised
+    assert whole_app.unkept() == ["health conditions Answers"]
 
 
 def test_missing_flags_are_one_clear_line(

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from gpuaas_sdk.controller import App, Operation, Preview, Work
+from gpuaas_sdk.controller import App, Operation, Preview, Temporary, Work
 from gpuaas_sdk.testing import FakePlatform
 
 Working = Callable[..., AbstractAsyncContextManager[None]]
@@ -47,6 +47,23 @@ async def test_a_preview_lists_the_work_of_the_requested_members(
         ended = await platform.ended(operation.operation_id)
     assert ended.preview is not None
     assert [work.member_ids for work in ended.preview.running_work] == [[asked[0].member_id]]
+
+
+async def test_a_preview_that_cannot_be_answered_now_ends_at_once_with_the_reason(
+    app: App, platform: FakePlatform, working: Working
+) -> None:
+    @app.preview("stop")
+    async def stop(op: Operation) -> Preview:
+        raise Temporary("the scheduler does not answer")
+
+    operation = platform.ask_preview(platform.add_instance({}, ready=True), "stop")
+    async with working():
+        ended = await platform.ended(operation.operation_id)
+    assert ended.preview is not None
+    assert (ended.preview.answered, ended.preview.notes) == (
+        False,
+        ["The work is unknown: the scheduler does not answer"],
+    )
 
 
 async def test_an_app_without_a_preview_handler_answers_that_it_has_none(

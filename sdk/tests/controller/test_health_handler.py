@@ -1,16 +1,18 @@
 """Between operations: the health handler reads the current state, reports it, and cannot stop the controller."""
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 
 import pytest
 from gpuaas_contract.access import MACHINE_ACCESS
-from gpuaas_contract.errors import LeaseLost, StewardBudgetUsed
+from gpuaas_contract.errors import Conflict, LeaseLost, NotFound, StewardBudgetUsed
 from gpuaas_contract.instances import INSTANCE_GET, Condition, Steward
 from gpuaas_contract.posix import POSIX_PEOPLE
 from gpuaas_contract.runtime import RUNTIME_REPORT
 from gpuaas_contract.stewardships import RENEW
+from gpuaas_sdk.client import Client
 from gpuaas_sdk.controller import (
     HEALTH_CHECK_WORKS,
     App,
@@ -21,11 +23,20 @@ from gpuaas_sdk.controller import (
     ReportedCondition,
     Requested,
 )
-from gpuaas_sdk.machine import CommandFailed, MachineUnreachable
+from gpuaas_sdk.controller.stewardships import Stewardships
+from gpuaas_sdk.machine import CommandFailed, Machine, MachineTarget, MachineUnreachable
 from gpuaas_sdk.testing import FakeMachines, FakePlatform
 from msgspec.structs import replace
 
 Working = Callable[..., AbstractAsyncContextManager[None]]
+ADA = PosixPerson(
+    user_id="user_1", name="Ada", login="ada", uid=20001, gid=20001, state="active", is_admin=False, public_keys=[]
+)
+
+
+def _no_such_route() -> str:
+    """Answer as a platform of the release before."""
+    raise NotFound
 
 
 async def test_what_the_handler_sees_is_on_record(app: App, platform: FakePlatform, working: Working) -> None:
@@ -67,17 +78,16 @@ async def test_steady_looks_change_nothing(app: App, platform: FakePlatform, wor
     assert platform.members(instance)[0].revision == 1
 
 
-async def test_no_check_runs_while_an_operation_works_on_the_instance(
+async def test_no_check_runs_while_an_operation_works_on_the_whole_instance(
     app: App, platform: FakePlatform, working: Working
 ) -> None:
     at_work, looked_elsewhere, looked = asyncio.Event(), asyncio.Event(), asyncio.Event()
     looks = list[tuple[str, bool]]()
 
-    @app.operation("drain", role="worker")
-    async def drain(op: Operation) -> None:
+    @app.operation("stop")
+    async def stop(op: Operation) -> None:
         at_work.set()
         await looked_elsewhere.wait()
-        await op.report(op.targets[0], status="drained")
         at_work.clear()
 
     @app.health()
@@ -85,15 +95,70 @@ async def test_no_check_runs_while_an_operation_works_on_the_instance(
         looks.append((now.instance.name, at_work.is_set()))
         if looks.count(("idle", True)) == 2:
             looked_elsewhere.set()
-        if now.instance.name == "busy" and now.members[0].status == "drained":
+        if now.instance.name == "busy" and looked_elsewhere.is_set():
             looked.set()
 
     instance = platform.add_instance({"worker": ["n1"]}, name="busy", ready=True)
     platform.add_instance({"worker": ["n2"]}, name="idle", ready=True)
     async with working(), asyncio.timeout(60):
-        await platform.ended(platform.request(instance, "drain", component_key="worker").operation_id)
+        await platform.ended(platform.request(instance, "stop").operation_id)
         await looked.wait()
     assert ("busy", True) not in looks
+
+
+async def test_the_other_members_are_looked_at_while_an_operation_works_on_one(
+    app: App, platform: FakePlatform, working: Working
+) -> None:
+    at_work, seen = asyncio.Event(), asyncio.Event()
+
+    @app.operation("drain", role="worker")
+    async def drain(op: Operation) -> None:
+        at_work.set()
+        await seen.wait()
+        await op.report(op.targets[0], status="drained")
+
+    @app.health()
+    async def look(now: Reconciliation) -> None:
+        if at_work.is_set() and not seen.is_set():
+            silent = [now.seen(member, "failed", reason="no answer") for member in now.members]
+            refused = await now.report(members=silent)
+            assert [each.code for each in refused] == ["operation_in_progress"]
+            seen.set()
+
+    instance = platform.add_instance({"worker": ["n1", "n2"]}, ready=True)
+    drained, other = platform.members(instance)
+    async with working(), asyncio.timeout(60):
+        asked = platform.request(instance, "drain", [drained], component_key="worker")
+        await platform.ended(asked.operation_id)
+    assert {member.member_id: member.status for member in platform.members(instance)} == {
+        drained.member_id: "drained",
+        other.member_id: "failed",
+    }
+
+
+async def test_a_look_that_began_beside_an_operation_begins_again_after_it(
+    app: App, platform: FakePlatform, working: Working
+) -> None:
+    at_work, beside, after = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @app.operation("drain", role="worker")
+    async def drain(op: Operation) -> None:
+        at_work.set()
+        await beside.wait()
+        await op.report(op.targets[0], status="drained")
+
+    @app.health()
+    async def look(now: Reconciliation) -> None:
+        if now.members[0].status == "drained":
+            after.set()
+        elif at_work.is_set():
+            beside.set()
+            await asyncio.Event().wait()
+
+    instance = platform.add_instance({"worker": ["n1"]}, ready=True)
+    async with working(), asyncio.timeout(60):
+        await platform.ended(platform.request(instance, "drain", component_key="worker").operation_id)
+        await after.wait()
 
 
 async def test_a_look_under_way_gives_way_to_an_operation(app: App, platform: FakePlatform, working: Working) -> None:
@@ -116,6 +181,37 @@ async def test_a_look_under_way_gives_way_to_an_operation(app: App, platform: Fa
         await looking.wait()
         ended = await platform.ended(platform.request(instance, "stop").operation_id)
     assert ended.status == "succeeded", ended.error
+
+
+async def test_a_controller_that_stops_ends_its_operations_before_it_gives_up_its_stewardships(
+    app: App, platform: FakePlatform, working: Working, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_work, looked, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    release = Stewardships.release
+
+    async def slow_release(stewardships: Stewardships) -> None:
+        await ended.wait()
+        await release(stewardships)
+
+    monkeypatch.setattr(Stewardships, "release", slow_release)
+
+    @app.operation("drain", role="worker")
+    async def drain(op: Operation) -> None:
+        at_work.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    @app.health()
+    async def look(now: Reconciliation) -> None:
+        looked.set()
+
+    instance = platform.add_instance({"worker": ["n1"]}, ready=True)
+    async with asyncio.timeout(60), working():
+        platform.request(instance, "drain", component_key="worker")
+        await at_work.wait()
+        await looked.wait()
 
 
 async def test_an_instance_is_looked_at_right_after_its_operation(
@@ -179,6 +275,23 @@ async def test_an_observation_of_a_changed_member_is_refused_and_repeated(
         await done.wait()
     assert [[refused.code for refused in answer] for answer in answers[:2]] == [["stale"], []]
     assert platform.members(instance)[0].status == "degraded"
+
+
+async def test_a_request_that_the_state_of_the_member_does_not_allow_is_a_refusal(
+    app: App, platform: FakePlatform, working: Working
+) -> None:
+    answers, done = list[Requested](), asyncio.Event()
+
+    @app.health()
+    async def look(now: Reconciliation) -> None:
+        platform.records.change_member(now.members[0], status="removing")
+        answers.append(await now.request("repair", now.members, "the service is down"))
+        done.set()
+
+    platform.add_instance({"head": ["n1"]}, ready=True)
+    async with working(), asyncio.timeout(60):
+        await done.wait()
+    assert isinstance(answers[0].refusal, Conflict)
 
 
 async def test_only_instances_of_the_app_that_are_ones_own_and_settled_are_looked_at(
@@ -379,6 +492,61 @@ async def test_a_machine_is_read_over_one_connection_that_cannot_write_and_ends_
     assert machines.host("n1").files == {}
 
 
+async def test_what_a_handler_keeps_lasts_until_another_process_looks(
+    app: App, platform: FakePlatform, working: Working
+) -> None:
+    looks, three, lost = list[int](), asyncio.Event(), asyncio.Event()
+
+    @app.health()
+    async def look(now: Reconciliation) -> None:
+        now.kept["looks"] = now.kept.get("looks", 0) + 1
+        looks.append(now.kept["looks"])
+        if looks[-1] == 3:
+            three.set()
+        if three.is_set() and looks[-1] == 1:
+            lost.set()
+
+    instance = platform.add_instance({"head": ["n1"]}, ready=True)
+    async with working(), asyncio.timeout(60):
+        await three.wait()
+        steward = platform.stewards.by_instance[instance.instance_id]
+        other = replace(steward, holder="other", epoch=steward.epoch + 1, expires_at=platform.records.clock())
+        platform.stewards.by_instance[instance.instance_id] = other
+        await lost.wait()
+    assert looks[:3] == [1, 2, 3]
+
+
+async def test_a_process_that_stops_closes_the_connections_of_all_instances_at_the_same_time(
+    app: App, platform: FakePlatform, client: Client, machines: FakeMachines
+) -> None:
+    looked, both_looked = set[str](), asyncio.Event()
+    closing, closed = asyncio.Barrier(2), list[str]()
+
+    @app.health()
+    async def look(now: Reconciliation) -> None:
+        await now.machine(now.members[0])
+        looked.add(now.instance.name)
+        if len(looked) == 2:
+            both_looked.set()
+
+    @contextlib.asynccontextmanager
+    async def connect(target: MachineTarget) -> AsyncIterator[Machine]:
+        async with machines.connect(target) as machine:
+            yield machine
+        await closing.wait()
+        closed.append(target.host)
+
+    platform.add_instance({"head": ["n1"]}, name="one", ready=True)
+    platform.add_instance({"head": ["n2"]}, name="two", ready=True)
+    runner = app.runner(client, platform.project_id, "test", connect=connect)
+    running = asyncio.ensure_future(runner.run())
+    async with asyncio.timeout(60):
+        await both_looked.wait()
+        running.cancel()
+        await asyncio.wait({running})
+    assert sorted(closed) == ["n1", "n2"]
+
+
 async def test_a_sample_from_before_a_change_of_a_member_is_not_used_after_it(
     app: App, platform: FakePlatform, working: Working, machines: FakeMachines
 ) -> None:
@@ -426,11 +594,8 @@ async def test_a_machine_that_does_not_answer_is_tried_again_with_the_same_certi
 async def test_the_people_of_the_project_are_read_once_for_all_instances(
     app: App, platform: FakePlatform, working: Working
 ) -> None:
-    ada = PosixPerson(
-        user_id="user_1", name="Ada", login="ada", uid=20001, gid=20001, state="active", is_admin=False, public_keys=[]
-    )
     seen, enough = dict[str, tuple[PosixPerson, ...]](), asyncio.Event()
-    platform.records.people.append(ada)
+    platform.records.people.append(ADA)
 
     @app.health()
     async def look(now: Reconciliation) -> None:
@@ -442,5 +607,47 @@ async def test_the_people_of_the_project_are_read_once_for_all_instances(
         platform.add_instance({}, name=name, ready=True)
     async with working(look_every_s=3600), asyncio.timeout(60):
         await enough.wait()
-    assert seen == dict.fromkeys(("one", "two", "three"), (ada,))
+    assert seen == dict.fromkeys(("one", "two", "three"), (ADA,))
     assert [name for name, _ in platform.calls].count(POSIX_PEOPLE.name) == 1
+
+
+async def test_a_change_of_the_people_causes_a_look_that_sees_it_at_every_instance(
+    app: App, platform: FakePlatform, working: Working
+) -> None:
+    seen, joined = dict[str, list[str]](), {"one": asyncio.Event(), "two": asyncio.Event()}
+    first = asyncio.Event()
+
+    @app.health()
+    async def look(now: Reconciliation) -> None:
+        seen[now.instance.name] = [person.login for person in await now.people()]
+        if len(seen) == 2:
+            first.set()
+        if "ada" in seen[now.instance.name]:
+            joined[now.instance.name].set()
+
+    for name in joined:
+        platform.add_instance({}, name=name, ready=True)
+    async with working(look_every_s=3600), asyncio.timeout(60):
+        await first.wait()
+        assert seen == {"one": [], "two": []}
+        platform.records.people.append(ADA)
+        for event in joined.values():
+            await event.wait()
+    assert seen == {"one": ["ada"], "two": ["ada"]}
+
+
+async def test_without_a_platform_that_can_wait_people_are_read_at_each_interval(
+    app: App, platform: FakePlatform, working: Working, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joined = asyncio.Event()
+    monkeypatch.setattr(platform.records, "people_digest", _no_such_route)
+
+    @app.health()
+    async def look(now: Reconciliation) -> None:
+        if await now.people():
+            joined.set()
+
+    platform.add_instance({}, ready=True)
+    async with working(look_every_s=0.05), asyncio.timeout(60):
+        platform.records.people.append(ADA)
+        await joined.wait()

@@ -1,5 +1,6 @@
 """The lines of a controller's log that reach the platform: which ones, without secrets, within bounds."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -148,3 +149,12 @@ def test_a_controller_that_logs_without_end_stops_to_send() -> None:
     assert number == log_rules.LINES_MAX + 1
     kept.add("error", "failed", {})
     assert [line.event for line in kept.batch()] == ["failed"]
+
+
+def test_a_secret_is_also_hidden_where_a_program_printed_it_with_escapes() -> None:
+    secret, kept = 'pass"wo\\rd\nsecond line', OperationLog()
+    kept.hide(secret)
+    for text in (secret, repr(secret), json.dumps(secret), f"{ValueError(secret)!r}", repr(secret.splitlines()[0])):
+        kept.add("error", "command.failed", {"error": text})
+    assert "wo" not in msgspec.json.encode(kept.batch()).decode()
+    assert "second" not in msgspec.json.encode(kept.batch()).decode()

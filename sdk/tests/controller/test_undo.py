@@ -75,6 +75,21 @@ async def test_a_cancel_stops_the_handler_and_has_its_work_undone(
     assert platform.members(instance) == []
 
 
+async def test_a_step_that_an_earlier_controller_left_running_ends_before_another_one_undoes_the_work(
+    app: App, platform: FakePlatform, working: Working
+) -> None:
+    adds_until_cancelled(app)
+    undoes_add(app)
+    _, operation = wanted(platform, "n1")
+    async with working():
+        await platform.until(operation.operation_id, installing)
+    platform.expire_lease(operation.operation_id)
+    platform.cancel(operation.operation_id)
+    async with working():
+        ended = await platform.ended(operation.operation_id)
+    assert (ended.status, states(ended)) == ("cancelled", {"install": "failed", "take it off": "succeeded"})
+
+
 async def test_an_undo_step_runs_although_a_forward_step_of_the_same_name_succeeded(
     app: App, platform: FakePlatform, working: Working
 ) -> None:

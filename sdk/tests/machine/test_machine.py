@@ -16,14 +16,18 @@ from gpuaas_sdk.failures import Permanent
 from gpuaas_sdk.machine import (
     CommandFailed,
     CommandTimedOut,
+    Completed,
+    File,
     Machine,
     MachineTarget,
     MachineUnreachable,
     Ran,
+    commands,
     connect,
     shell,
 )
 from gpuaas_sdk.machine.ssh import SshTransport
+from gpuaas_sdk.testing.machines import FakeHost
 
 OWNER = f"{pwd.getpwuid(os.getuid()).pw_name}:{grp.getgrgid(os.getgid()).gr_name}"
 
@@ -124,6 +128,16 @@ async def test_a_command_past_its_time_is_stopped_on_the_machine(machine: Machin
     assert not trace.exists()
 
 
+async def test_an_error_never_shows_the_content_of_a_file_that_was_read() -> None:
+    ended = Completed(1, b"a2V5", b"")
+    for command in (
+        commands.get_all("/etc/munge/munge.key"),
+        commands.run_all([commands.get_all("/k")], stops=True, timeout_s=1),
+    ):
+        assert str(CommandFailed("gpu-1", command, ended)).endswith("status 1: no output")
+    assert str(CommandFailed("gpu-1", commands.run("cat"), ended)).endswith("status 1: a2V5")
+
+
 async def test_a_script_stops_at_the_first_failure(machine: Machine) -> None:
     with pytest.raises(CommandFailed):
         await machine.script("false | cat\necho unreachable")
@@ -163,6 +177,99 @@ async def test_a_caller_that_dies_while_it_sends_leaves_the_file_as_it_was(
         await putting
     await server.ended()
     assert (os.listdir(tmp_path), path.read_text()) == (["receipt.json"], "whole\n")
+
+
+async def test_many_files_are_written_at_once_and_only_those_that_differ(machine: Machine, tmp_path: Path) -> None:
+    paths = [str(tmp_path / name) for name in ("with a space", "folder/new/key", "empty")]
+    contents: list[str | bytes] = ["one\n", bytes(range(256)) * 500, ""]
+    files = [File(path, content, 0o640, OWNER) for path, content in zip(paths, contents, strict=True)]
+    assert await machine.put_all(files) == tuple(paths)
+    assert await machine.put_all(files) == ()
+    assert await machine.put_all([files[0], File(paths[1], contents[1], 0o400, OWNER), files[2]]) == (paths[1],)
+    assert await machine.put_all([File(paths[0], "two\n", 0o640, OWNER), files[2]]) == (paths[0],)
+    assert oct(os.stat(paths[1]).st_mode)[-3:] == "400"
+    wanted = {paths[0]: b"two\n", paths[1]: contents[1], paths[2]: b"", "/missing": None}
+    assert await machine.get_all(*wanted) == wanted
+    assert sorted(os.listdir(tmp_path)) == ["empty", "folder", "with a space"]
+
+
+async def test_if_one_of_many_files_cannot_be_written_none_is(machine: Machine, tmp_path: Path) -> None:
+    first = tmp_path / "first"
+    first.write_text("old\n")
+    with pytest.raises(CommandFailed, match="nobody-has-this-name"):
+        await machine.put_all(
+            [File(str(first), "new\n", owner=OWNER), File(str(tmp_path / "b"), "b", 0o600, "nobody-has-this-name:x")]
+        )
+    assert (os.listdir(tmp_path), first.read_text()) == (["first"], "old\n")
+
+
+async def test_a_folder_is_not_read_as_an_empty_file(machine: Machine, tmp_path: Path) -> None:
+    with pytest.raises(CommandFailed, match="directory"):
+        await machine.get_all(str(tmp_path))
+
+
+async def test_a_caller_that_dies_while_it_sends_many_files_leaves_them_as_they_were(
+    server: Server, machine: Machine, tmp_path: Path
+) -> None:
+    paths = [tmp_path / name for name in ("one", "two")]
+    for path in paths:
+        path.write_text("whole\n")
+    server.began.clear()
+    files = [File(str(path), "new\n", owner=OWNER) for path in paths]
+    putting = asyncio.ensure_future(machine.put_all(files))
+    await server.began.wait()
+    break_connection(machine)
+    with pytest.raises(MachineUnreachable):
+        await putting
+    await server.ended()
+    assert [path.read_text() for path in paths] == ["whole\n"] * 2
+    assert sorted(os.listdir(tmp_path)) == ["one", "two"]
+
+
+async def test_many_commands_run_one_after_the_other_with_one_round_trip(
+    server: Server, machine: Machine, tmp_path: Path
+) -> None:
+    before = len(server.commands)
+    text, new = "cat\nprintf '%s' \"$1\"; echo warned >&2", File(str(tmp_path / "key"), b"\x00\n", 0o600, OWNER)
+    ran = await machine.run_all(
+        commands.script(text, "a b"), commands.run("cat", input="in\n0 0 0\n"), commands.put_all([new])
+    )
+    assert ran == (Ran(0, "a b", "warned\n"), Ran(0, "in\n0 0 0\n", ""), Ran(0, "0\n", ""))
+    assert (len(server.commands) - before, (tmp_path / "key").read_bytes()) == (1, b"\x00\n")
+
+
+async def test_a_failed_command_among_many_stops_them_unless_its_status_is_an_answer(
+    machine: Machine, tmp_path: Path
+) -> None:
+    trace = tmp_path / "trace"
+    parts = (commands.run("sh", "-c", "cat; echo no >&2; exit 3", input="x"), commands.run("touch", str(trace)))
+    with pytest.raises(CommandFailed, match=r"status 3: .*no") as caught:
+        await machine.run_all(*parts)
+    assert (caught.value.exit_status, trace.exists()) == (3, False)
+    ran = await machine.run_all(*parts, check=False)
+    assert ([each.exit_status for each in ran], trace.exists()) == ([3, 0], True)
+
+
+async def test_fake_machines_run_many_commands_as_real_ones_do() -> None:
+    host = FakeHost("gpu-1", lambda argv: Ran(1, "", "down") if argv == ("false",) else Ran(0, argv[0], ""))
+    parts = (commands.run("one"), commands.run("false"), commands.put_all([File("/etc/a", "a")]))
+    with pytest.raises(CommandFailed, match="down"):
+        await Machine(host).run_all(*parts)
+    assert "/etc/a" not in host.files
+    assert await Machine(host).run_all(*parts, check=False) == (
+        Ran(0, "one", ""),
+        Ran(1, "", "down"),
+        Ran(0, "0\n", ""),
+    )
+
+
+async def test_fake_machines_write_and_read_many_files_as_real_ones_do() -> None:
+    host = FakeHost("gpu-1")
+    machine = Machine(host)
+    files = [File("/etc/a", "a\n"), File("/etc/b", b"\x00")]
+    assert await machine.put_all(files) == ("/etc/a", "/etc/b")
+    assert await machine.put_all([File("/etc/a", "a\n"), File("/etc/b", "")]) == ("/etc/b",)
+    assert await machine.get_all("/etc/a", "/etc/b", "/etc/c") == {"/etc/a": b"a\n", "/etc/b": b"", "/etc/c": None}
 
 
 async def test_a_missing_file_is_none_and_an_empty_one_is_empty(machine: Machine, tmp_path: Path) -> None:

@@ -64,17 +64,27 @@ async def place(lease: Lease, artifact: Artifact, allocation_id: str, mode: File
     return placement
 
 
-async def _digest(lease: Lease, instance: Instance, name: str, version: str) -> str:
-    digests = instance.artifacts
-    if version:
+async def digests(lease: Lease, instance: Instance, version: str) -> dict[str, str]:
+    """Return the digest of each artifact that the manifest of `version` names; empty means the instance's version."""
+    if not version:
+        return instance.artifacts
+    try:
         app_version = await lease.call(PROJECT_APP_GET, app_slug=instance.app_slug, version=version)
-        digests = {key: reference.digest for key, reference in app_version.manifest.artifacts.items()}
-    if name not in digests:
-        known = ", ".join(sorted(digests)) or "none"
+    except LeaseLost:
+        raise
+    except ApiError as error:
+        raise rules.refused(f"The artifacts of {instance.app_slug} {version} cannot be read", error) from error
+    return {key: reference.digest for key, reference in app_version.manifest.artifacts.items()}
+
+
+async def _digest(lease: Lease, instance: Instance, name: str, version: str) -> str:
+    digests_by_name = await digests(lease, instance, version)
+    if name not in digests_by_name:
+        known = ", ".join(sorted(digests_by_name)) or "none"
         raise Permanent(
             f"{instance.app_slug} {version or instance.app_version} has no artifact {name}; it has {known}."
         )
-    return digests[name]
+    return digests_by_name[name]
 
 
 async def _with_digest(lease: Lease, name: str, digest: str) -> Artifact:

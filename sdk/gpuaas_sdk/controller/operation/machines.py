@@ -65,6 +65,12 @@ class Machines:
         await transport.ensure_open()
         return Machine(transport)
 
+    async def address(self, allocation_id: str) -> str:
+        """Return the address of an allocation's machine. The access that this needs is kept for the connection."""
+        access, renew_at = await self._granted(allocation_id)
+        self._unused[allocation_id] = (access, renew_at)
+        return access.host
+
     async def close(self) -> None:
         """Close every connection. If one cannot be closed in time, log it and continue."""
         transports, self._by_allocation = self._by_allocation, {}

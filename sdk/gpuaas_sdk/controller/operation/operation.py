@@ -3,7 +3,7 @@ creates it. Every report carries the epoch of the claim."""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Any, Literal, TypeVarTuple
 
 import msgspec
@@ -17,7 +17,7 @@ from gpuaas_contract.errors import ApiError, Conflict, LeaseLost, NotFound, Perm
 from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import MEMBER_GET, MEMBER_LIST, AccessBundle, Instance, Member
 from gpuaas_contract.lifecycles import GONE_MEMBER, MemberStatus
-from gpuaas_contract.operations import INSTANCE_KINDS, OPERATION_GET, Evidence
+from gpuaas_contract.operations import INSTANCE_KINDS, OPERATION_GET, Evidence, Leftover, OperationKind
 from gpuaas_contract.placements import FileMode
 from gpuaas_contract.posix import POSIX_PEOPLE, PosixPerson
 from gpuaas_contract.protocol import report as protocol
@@ -27,10 +27,11 @@ from gpuaas_contract.runtime import (
     PublishAccess,
     ReportMember,
 )
+from gpuaas_contract.usage import USAGE_REPORT, ReportedUsage, ReportUsage, UsageReceipt
 from gpuaas_contract.wire import PAGE_SIZE_MAX
 
 from gpuaas_sdk.checks import Check
-from gpuaas_sdk.controller import rules
+from gpuaas_sdk.controller import rest, rules
 from gpuaas_sdk.controller.lease import Lease
 from gpuaas_sdk.controller.operation import artifacts, secrets
 from gpuaas_sdk.controller.operation.machines import CERTIFICATE_TTL_S, Connect, Machines
@@ -44,6 +45,8 @@ log = structlog.get_logger()
 Arguments = TypeVarTuple("Arguments")
 
 SECRET_TTL_S = 3600
+_WITH_INPUTS = frozenset({"upgrade", "rollback", "reconfigure"})
+"""Kinds that carry the inputs of the instance after the operation."""
 
 
 class Operation:
@@ -64,6 +67,8 @@ class Operation:
         self.component_key = record.component_key
         self.correlation_id = record.correlation_id
         self.reason = record.reason
+        self.requested_by = record.requested_by
+        """The id of the user or service account that requested the operation."""
         self.force = record.force
         self.attempt = record.attempts
         """The number of claims so far: 1 at the first claim, more after a crash or a retry."""
@@ -73,7 +78,10 @@ class Operation:
         """Set for `upgrade`, `rollback` and their previews."""
         self.action = record.action
         self.inputs = record.inputs
-        """For `action`, the inputs of the caller; for `upgrade`, the inputs of the instance after the upgrade."""
+        """For `action`, the inputs of the caller; for `upgrade`, `rollback` and `reconfigure`, those of the instance
+        after it."""
+        self.inputs_before = record.inputs_before or instance.inputs
+        """The inputs of the instance before a `reconfigure`; for other kinds, its present inputs."""
         self.preview_of = record.preview_of
         self.deadline_at = record.deadline_at
         self.instance = instance
@@ -104,6 +112,15 @@ class Operation:
         return self._known(self._targets)
 
     @property
+    def inputs_after(self) -> dict[str, Any]:
+        """The inputs that the instance has after the operation; for a preview, those it would have.
+
+        changed = [name for name in op.inputs_after if op.inputs_after[name] != op.inputs_before.get(name)]"""
+        if self.kind == "preview":
+            return self.inputs.get("inputs") or self.instance.inputs
+        return self.inputs if self.kind in _WITH_INPUTS else self.instance.inputs
+
+    @property
     def to_do(self) -> tuple[Member, ...]:
         """The targets that need work: not done, not skipped by the stop rule, and not failed since the last retry.
         While the operation is undone, failed targets are included."""
@@ -122,6 +139,23 @@ class Operation:
         if target is None or not target.allocation_id:
             raise LookupError(f"{self.kind} {self.id} does not replace member {member.member_id}")
         return target.allocation_id
+
+    async def at_replacement(self, member: Member) -> Member:
+        """Return a copy of a replaced member as it will be on its new machine, for `machine`, `on` and `answers`.
+
+        The member itself stays where it is until the report `provisioning`. So an app can prepare the new machine, and
+        try it, while the old one still works. The copy is named after the allocation; the address is that of the
+        machine.
+
+            spare = await op.at_replacement(member)
+            await op.on(spare, install)"""
+        allocation_id, now = self.replacement(member), self.now(member)
+        if now.allocation_id == allocation_id:
+            return now
+        address = await self._machines.address(allocation_id)
+        return msgspec.structs.replace(
+            now, allocation_id=allocation_id, node_id="", node_name=allocation_id, address=address
+        )
 
     async def step(
         self,
@@ -201,28 +235,35 @@ class Operation:
         """Return whether another instance of the project has a live member on the machine of this member.
 
         An app asks before it takes over what an instance has left on a machine."""
+        query = {"live": "true", "page_size": PAGE_SIZE_MAX}
         try:
-            page = await self._lease.call(MEMBER_LIST, query={"live": True, "page_size": 500}, instance_id=instance_id)
+            others = [other async for other in self._lease.pages(MEMBER_LIST, query, instance_id=instance_id)]
         except NotFound:
             return False
-        return any(other.allocation_id == member.allocation_id for other in page.items)
+        return any(other.allocation_id == member.allocation_id for other in others)
+
+    async def members_at_rest(self, kinds: Collection[OperationKind]) -> tuple[Member, ...] | None:
+        """Return every member of the instance, also those that are gone, read now; None if an operation of one of these
+        kinds works on one. See `rest`."""
+
+        async def members() -> tuple[Member, ...]:
+            query = {"page_size": PAGE_SIZE_MAX}
+            pages = self._lease.pages(MEMBER_LIST, query, instance_id=self.instance.instance_id)
+            return tuple([member async for member in pages])
+
+        return await rest.members_at_rest(
+            members, lambda operation_id: self._lease.call(OPERATION_GET, operation_id=operation_id), kinds
+        )
 
     async def people(self) -> tuple[PosixPerson, ...]:
         """Return the people of the project who have, or had, an account on its machines.
 
         Empty if the service account may not read them: it was made before its app asked for `identity.posix.read`."""
-        people: list[PosixPerson] = []
-        query: dict[str, Any] = {"page_size": PAGE_SIZE_MAX}
-        while True:
-            try:
-                page = await self._lease.call(POSIX_PEOPLE, query=query)
-            except PermissionDenied as error:
-                log.warning("people.not_readable", error=error.message, fix=error.fix)
-                return ()
-            people += page.items
-            if not page.next_page_token:
-                return tuple(people)
-            query["page_token"] = page.next_page_token
+        try:
+            return tuple([person async for person in self._lease.pages(POSIX_PEOPLE, {"page_size": PAGE_SIZE_MAX})])
+        except PermissionDenied as error:
+            log.warning("people.not_readable", error=error.message, fix=error.fix)
+            return ()
 
     async def advance(self, member: Member, status: Literal["provisioning", "joining"]) -> None:
         """Report the status of a new member, unless it has this or a later one, as after a crash or in a retry.
@@ -288,11 +329,19 @@ class Operation:
         version: str | None = None,
         evidence: Evidence | None = None,
         refused: bool = False,
+        removed: list[str] | None = None,
+        left: list[Leftover] | None = None,
     ) -> Member:
         """Report the state of a member and return the member. Without a status, detail or version, it stays.
 
         The first report of `removing` needs recent evidence that the member is idle, if it was ever ready. With
-        `refused`, nothing was changed, and the member gets the status that it had before; `each` reports this."""
+        `refused`, nothing was changed, and the member gets the status that it had before; `each` reports this.
+
+        `removed` and `left` are the lines of the member in the statement of a remove or decommission: what was removed
+        from its machine, and what was not and why.
+
+            left = [Leftover(what="/data", why="it existed before")]
+            await op.report(member, removed=["service queue"], left=left)"""
         known = self._members.get(member.member_id, member)
         report = ReportMember(
             epoch=self._lease.epoch,
@@ -302,6 +351,8 @@ class Operation:
             observed_version=version,
             evidence=evidence,
             refused=refused,
+            removed=removed,
+            left=left,
         )
         target = self._targets.get(member.member_id)
         if refused and target is not None:
@@ -328,6 +379,13 @@ class Operation:
             ),
         )
 
+    async def report_usage(self, records: Sequence[ReportedUsage]) -> UsageReceipt:
+        """Report usage of the instance under the claim of this operation, such as the last usage before a decommission.
+
+        Between operations, the health handler reports it. A record that is reported again counts once."""
+        report = ReportUsage(epoch=self._lease.epoch, operation_id=self.id, records=list(records))
+        return await self._lease.call(USAGE_REPORT, report, instance_id=self.instance.instance_id)
+
     async def machine(self, member: Member) -> Machine:
         """Return the member's machine, with root access until the operation ends."""
         return await self._machines.machine(member.allocation_id, member.address)
@@ -346,6 +404,10 @@ class Operation:
         Users choose the credential in an input of the app. The key is kept only in memory, so every
         operation fetches it again."""
         return await secrets.credential(self._lease, credential_id)
+
+    async def has_artifact(self, name: str) -> bool:
+        """Return whether the manifest names this artifact, in the version that the instance gets or has."""
+        return name in await artifacts.digests(self._lease, self.instance, self._artifact_version)
 
     async def artifact(self, name: str) -> Delivery:
         """Return a short-lived token for an artifact of the manifest, in the version that the instance gets or has.
@@ -376,13 +438,22 @@ class Operation:
         self._failures = ()
         await self._steps.turn_back()
 
+    async def end_interrupted(self) -> None:
+        """Report steps as failed that an earlier claim left running. The kit calls this before an undo that the earlier
+        claim did not finish."""
+        await self._steps.end_interrupted()
+
     async def close(self) -> None:
         """Close the connections to all machines."""
         await self._machines.close()
 
+    @property
+    def _artifact_version(self) -> str:
+        """The app version whose artifacts are used; empty: that of the instance."""
+        return "" if self.backs_out else self.to_version
+
     async def _artifact(self, name: str) -> Artifact:
-        version = "" if self.backs_out else self.to_version
-        return await artifacts.find(self._lease, self.instance, name, version)
+        return await artifacts.find(self._lease, self.instance, name, self._artifact_version)
 
     def _known(self, member_ids: Iterable[str]) -> tuple[Member, ...]:
         return tuple(self._members[member_id] for member_id in member_ids if member_id in self._members)
@@ -400,7 +471,8 @@ class Operation:
             try:
                 await self.until_deadline(lambda: function(member), member)
             except Conflict:
-                await self._read_skipped()
+                if self.stop_after_failures:
+                    await self._read_skipped()
                 if not self.skips(member):
                     raise
             except Permanent as error:

@@ -29,6 +29,8 @@ Result = TypeVar("Result")
 WAIT = "wait"
 """Name of the step that shows what an operation waits for between its other steps; a later wait has a number."""
 
+STOPPED = "stopped because the operation was cancelled"
+
 
 @dataclass
 class _RunningStep:
@@ -128,9 +130,15 @@ class Steps:
     async def turn_back(self) -> None:
         """Begin to undo the work: report interrupted steps as failed, and allow every step to run again."""
         for step in list(self._open.values()):
-            await self._report(step, "failed", "stopped because the operation was cancelled")
+            await self._report(step, "failed", STOPPED)
         self._finished.clear()
         self._waits.clear()
+
+    async def end_interrupted(self) -> None:
+        """Report steps as failed that an earlier claim left running: an undo does not continue them."""
+        for step in self._lease.record.steps:
+            if step.state == "running":
+                await self._report(_RunningStep(step.name, step.member_id), "failed", STOPPED)
 
     def _is_past_deadline(self, pause_s: float) -> bool:
         next_at = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=pause_s)

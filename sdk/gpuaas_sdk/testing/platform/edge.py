@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from gpuaas_contract.endpoint import Answer, Endpoint, RequestBody
@@ -24,9 +24,31 @@ from gpuaas_contract.errors import (
 )
 from gpuaas_contract.identity import ME, SERVICE_ACCOUNT_TOKEN, Me, ServiceAccountLogin, Token
 from gpuaas_contract.wire import NoBody
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+
+Fate = Literal["serve", "drop", "lose", "double"]
+"""What happens to a call: it is served; it is not executed; it is executed and its answer is lost; it is executed
+twice. In the second and third case the caller gets status 502."""
+
+
+class Received(msgspec.Struct, frozen=True):
+    """A call that arrived, for `FakePlatform.on_call`."""
+
+    name: str
+    """Name of the endpoint."""
+    body: Any
+    path: dict[str, Any]
+    """Path parameters."""
+    correlation_id: str = ""
+
+
+OnCall = Callable[[Received], Awaitable[Fate]]
+
+
+async def _serve_call(_: Received) -> Fate:
+    return "serve"
 
 
 class Changes:
@@ -63,6 +85,9 @@ class Edge:
         self.calls: list[tuple[str, Any]] = []
         self.answers_to_lose: Counter[str] = Counter()
         self.tokens: set[str] = set()
+        self.on_call: OnCall = _serve_call
+        self.refusals: list[tuple[str, str]] = []
+        """Endpoint and error code of every refused call."""
         self._project_id = project_id
         self._account = account
         self._client_secret = client_secret
@@ -82,9 +107,19 @@ class Edge:
                 self._check_caller(endpoint, request)
                 body = _body(endpoint, await request.body())
                 self.calls.append((endpoint.name, body))
+                fate = await self.on_call(_received(endpoint, body, request))
+                if fate == "drop":
+                    return Response("the test dropped the request", 502)
+                if fate == "double":
+                    await reply(body, request)
                 answer = await reply(body, request)
             except ApiError as error:
+                self.refusals.append((endpoint.name, error.code))
                 return problem(error, request)
+            except ClientDisconnect:  # the process of the client was killed
+                return Response(status_code=400)
+            if fate == "lose":
+                return Response("the test discarded the response", 502)
             if self.answers_to_lose[endpoint.name]:
                 self.answers_to_lose[endpoint.name] -= 1
                 return Response("the test discarded the response", 502)
@@ -146,6 +181,10 @@ def problem(error: ApiError, request: Request) -> Response:
         fix=error.fix,
     )
     return Response(msgspec.json.encode(document), error.status, media_type="application/problem+json")
+
+
+def _received(endpoint: Endpoint[Any, Any], body: Any, request: Request) -> Received:
+    return Received(endpoint.name, body, dict(request.path_params), request.headers.get("X-Correlation-ID", ""))
 
 
 def _body(endpoint: Endpoint[RequestBody, Any], content: bytes) -> RequestBody:

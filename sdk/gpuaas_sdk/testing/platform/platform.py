@@ -20,19 +20,21 @@ from gpuaas_contract.node import TaskError
 from gpuaas_contract.operations import DEADLINES_S, ExitName, LogLine, Operation, OperationKind
 from gpuaas_contract.permissions import CONTROLLER_KEYS
 from gpuaas_contract.placements import ArtifactPlacement
+from gpuaas_contract.protocol.steward import Shape
 from starlette.applications import Starlette
 
 from gpuaas_sdk.auth import ServiceAccount
 from gpuaas_sdk.client import Client
 from gpuaas_sdk.testing.platform import rows
 from gpuaas_sdk.testing.platform.artifacts import Artifacts
-from gpuaas_sdk.testing.platform.edge import Account, Changes, Edge
+from gpuaas_sdk.testing.platform.edge import Account, Changes, Edge, OnCall
 from gpuaas_sdk.testing.platform.observations import Observations
 from gpuaas_sdk.testing.platform.records import Clock, Records
-from gpuaas_sdk.testing.platform.routes import Routes
+from gpuaas_sdk.testing.platform.routes import Locate, Routes, by_name
 from gpuaas_sdk.testing.platform.runtime import Runtime
 from gpuaas_sdk.testing.platform.secrets import Secrets
 from gpuaas_sdk.testing.platform.stewards import Stewards
+from gpuaas_sdk.testing.platform.usage import Usage
 from gpuaas_sdk.testing.server import serving
 
 
@@ -47,8 +49,11 @@ class FakePlatform:
         permissions: Collection[str] = CONTROLLER_KEYS,
         steward: StewardSpec = StewardSpec(),  # noqa: B008 - frozen
         clock: Clock = lambda: datetime.datetime.now(datetime.UTC),
+        locate: Locate = by_name,
     ) -> None:
-        """`secret_purposes` and `steward` must be those that the app's manifest declares; so must `permissions`, if its
+        """`locate` returns where a controller logs in to a machine, if machines exist apart from `FakeMachines`.
+
+        `secret_purposes` and `steward` must be those that the app's manifest declares; so must `permissions`, if its
         `controller` lists any."""
         self.app_slug = app_slug
         self.project_id = "prj_test"
@@ -61,6 +66,7 @@ class FakePlatform:
         self.observations = Observations(self.records, self.stewards, app_slug, account)
         self.secrets = Secrets(self.records, self.runtime, secret_purposes)
         self.artifacts = Artifacts(self.records, self.runtime)
+        self.usage = Usage(self.records, self.runtime, self.stewards)
         self._edge = Edge(self.project_id, account, self.client_secret)
         self._changes = Changes()
         routes = Routes(
@@ -72,6 +78,8 @@ class FakePlatform:
             stewards=self.stewards,
             secrets=self.secrets,
             artifacts=self.artifacts,
+            usage=self.usage,
+            locate=locate,
         )
         self.app = Starlette(routes=routes.all())
 
@@ -79,6 +87,15 @@ class FakePlatform:
     def calls(self) -> list[tuple[str, Any]]:
         """Every authenticated call: the endpoint's name and the request body."""
         return self._edge.calls
+
+    @property
+    def refusals(self) -> list[tuple[str, str]]:
+        """Endpoint and error code of every refused call."""
+        return self._edge.refusals
+
+    def on_call(self, decide: OnCall) -> None:
+        """Call `decide` with every authenticated call before it is executed; its result decides what happens to it."""
+        self._edge.on_call = decide
 
     def add_instance(
         self,
@@ -138,10 +155,23 @@ class FakePlatform:
             ),
         )
 
-    def invoke(self, instance: Instance, action: str, inputs: dict[str, Any] | None = None) -> Operation:
-        """Request an action of the app."""
+    def reconfigure(self, instance: Instance, inputs: dict[str, Any]) -> Operation:
+        """Request a change of inputs; those that are not named stay as they are."""
+        before = self.records.instance(instance.instance_id).inputs
         request = rows.OperationRequest(
-            targets=(), deadline_s=DEADLINES_S["action"], action=action, inputs=inputs or {}
+            targets=tuple(self.members(instance)),
+            deadline_s=DEADLINES_S["reconfigure"],
+            inputs={**before, **inputs},
+            inputs_before=before,
+        )
+        return self._accept(instance, "reconfigure", request)
+
+    def invoke(
+        self, instance: Instance, action: str, inputs: dict[str, Any] | None = None, *, requested_by: str = "test"
+    ) -> Operation:
+        """Request an action of the app. `requested_by` is the id of the user who asks."""
+        request = rows.OperationRequest(
+            targets=(), deadline_s=DEADLINES_S["action"], action=action, inputs=inputs or {}, requested_by=requested_by
         )
         return self._accept(instance, "action", request)
 
@@ -152,14 +182,16 @@ class FakePlatform:
         targets: Sequence[Member] | None = None,
         *,
         component_key: str = "",
+        inputs: dict[str, Any] | None = None,
     ) -> Operation:
-        """Request a preview of an operation, as a dry run does."""
+        """Request a preview of an operation, as a dry run does; `inputs` are those that a reconfigure would change."""
         chosen = self.members(instance) if targets is None else targets
         request = rows.OperationRequest(
             targets=(),
             deadline_s=DEADLINES_S["preview"],
             component_key=component_key,
-            inputs={"member_ids": [member.member_id for member in chosen]},
+            inputs={"member_ids": [member.member_id for member in chosen]}
+            | ({"inputs": {**instance.inputs, **inputs}} if inputs else {}),
             preview_of=kind,
         )
         return self._accept(instance, "preview", request)
@@ -177,6 +209,14 @@ class FakePlatform:
     def compensate(self, operation_id: str, reason: str = "not wanted") -> Operation:
         """Request that the finished part of a failed operation is undone."""
         return self._reopen(operation_id, "compensate", reason)
+
+    def add_spare(self, node_name: str, *, sku: str = "", region: str = "", gpus: int = 0) -> None:
+        """Add a machine of the project that no instance uses. Members have machines without SKU, region and GPUs."""
+        self.records.spares[node_name] = Shape(sku, region, gpus)
+
+    def lose(self, node_name: str) -> None:
+        """Mark the node as lost, as if its agent sent no heartbeats. Its machine does not change."""
+        self.records.lost.add(node_name)
 
     def hold(
         self, member: Member, kind: HoldKind = "no_removal", *, reason: str = "because", ttl_s: float = 3600
@@ -226,10 +266,6 @@ class FakePlatform:
         self.runtime.expire_lease(operation_id)
         self._changes.wake()
 
-    def expire_stewardship(self, instance: Instance) -> None:
-        """Let the stewardship of the instance expire now, as if its controller had not renewed it."""
-        self.stewards.expire(instance.instance_id)
-
     def instance(self, instance_id: str) -> Instance:
         """Return the instance as it is now, with its steward."""
         return self.stewards.shown(self.records.instance(instance_id))
@@ -250,6 +286,10 @@ class FakePlatform:
             while not condition(operation := self.operation(operation_id)):
                 await self._changes.wait()
         return operation
+
+    async def changed(self) -> None:
+        """Wait for the next change of anything."""
+        await self._changes.wait()
 
     async def ended(self, operation_id: str, *, timeout_s: float = 60) -> Operation:
         """Wait until the operation has ended, and return it."""

@@ -1,11 +1,13 @@
 """The stored instances, members, operations and holds of the fake platform. `runtime` changes operations."""
 
 import datetime
+import hashlib
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
+import msgspec
 from gpuaas_contract.catalog import Manifest
 from gpuaas_contract.errors import NotFound
 from gpuaas_contract.holds import Hold, HoldKind
@@ -15,6 +17,7 @@ from gpuaas_contract.operations import INSTANCE_KINDS, LogLine, Operation, Opera
 from gpuaas_contract.posix import PosixPerson
 from gpuaas_contract.protocol import log, status
 from gpuaas_contract.protocol.log import LogState
+from gpuaas_contract.protocol.steward import Shape
 from gpuaas_contract.runtime import ReportedLogLine
 from msgspec.structs import replace
 
@@ -41,7 +44,15 @@ class Records:
         """The people of the project; a test adds them."""
         self.manifests: dict[str, Manifest] = {}
         """The manifest of each version of the app."""
+        self.spares: dict[str, Shape] = {}
+        """Node name -> shape of the machines of the project that no instance uses; see `FakePlatform.add_spare`."""
+        self.lost: set[str] = set()
+        """Names of nodes without heartbeats; see `FakePlatform.lose`."""
         self._numbers = itertools.count(1)
+
+    def people_digest(self) -> str:
+        """Return a digest of the list of people."""
+        return hashlib.sha256(msgspec.json.encode(self.people)).hexdigest()
 
     def add_instance(self, app_slug: str, name: str, topology: str, inputs: dict[str, Any]) -> Instance:
         """Store a new instance without members."""
@@ -74,10 +85,21 @@ class Records:
         operation = rows.operation(self.new_id("op"), instance, kind, request, now=self.clock())
         self.operations[operation.operation_id] = operation
         for target in operation.targets:
-            member = self.members[target.member_id]
-            self.members[member.member_id] = replace(member, last_operation_id=operation.operation_id)
+            self.take(self.members[target.member_id], operation)
         self.update_status(self.instances[instance.instance_id])
         return operation
+
+    def take(self, member: Member, operation: Operation) -> None:
+        """Record the operation as the last one of the member."""
+        self.members[member.member_id] = replace(member, last_operation_id=operation.operation_id)
+
+    def has_later(self, operation: Operation, without: Collection[str]) -> bool:
+        """Return whether the instance has had a later operation of another kind than these."""
+        later = list(self.operations)[list(self.operations).index(operation.operation_id) + 1 :]
+        return any(
+            other.instance_id == operation.instance_id and other.kind not in without
+            for other in (self.operations[operation_id] for operation_id in later)
+        )
 
     def add_log(self, operation: Operation, reported: Sequence[ReportedLogLine]) -> None:
         """Store new lines of the controller's log about the operation, up to its bounds."""

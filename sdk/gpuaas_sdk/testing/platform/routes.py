@@ -2,7 +2,7 @@
 
 import asyncio
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,13 @@ from gpuaas_contract.errors import ApiError
 from gpuaas_contract.instances import INSTANCE_GET, INSTANCE_LIST, MEMBER_GET, MEMBER_LIST, Instance, Member
 from gpuaas_contract.lifecycles import GONE_MEMBER
 from gpuaas_contract.operations import OPERATION_GET, OPERATION_LOG, LogLine, Operation, OperationQuery, Receipt
-from gpuaas_contract.posix import POSIX_PEOPLE, PosixPerson
+from gpuaas_contract.posix import (
+    POSIX_PEOPLE,
+    POSIX_PEOPLE_DIGEST,
+    PeopleDigest,
+    PeopleDigestQuery,
+    PosixPerson,
+)
 from gpuaas_contract.runtime import (
     ACCESS_PUBLISH,
     CLAIM,
@@ -34,7 +40,8 @@ from gpuaas_contract.runtime import (
     ReportMember,
 )
 from gpuaas_contract.secrets import DELIVERY_OPEN, SECRET_ISSUE
-from gpuaas_contract.wire import NoBody, Page, PageQuery
+from gpuaas_contract.usage import USAGE_REPORT
+from gpuaas_contract.wire import Item, NoBody, Page, PageQuery
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -47,9 +54,29 @@ from gpuaas_sdk.testing.platform.records import Records
 from gpuaas_sdk.testing.platform.runtime import Runtime
 from gpuaas_sdk.testing.platform.secrets import Secrets
 from gpuaas_sdk.testing.platform.stewards import Stewards
+from gpuaas_sdk.testing.platform.usage import Usage
 
 EXPIRY_CHECK_S = 0.05
 """Interval at which a waiting claim checks for expired leases."""
+
+
+@dataclass(frozen=True)
+class Login:
+    """Where a controller logs in to a machine: address, user, and the public key of the host."""
+
+    host: str
+    port: int
+    user: str
+    host_public_key: str = ""
+
+
+Locate = Callable[[str, RequestMachineAccess], Login]
+"""Takes an allocation id and a request for access."""
+
+
+def by_name(allocation_id: str, request: RequestMachineAccess) -> Login:
+    """Return the machine of that name, which exists in memory only: see `FakeMachines`."""
+    return Login(rows.place(allocation_id)["address"], 22, "observer" if request.instance_id else "root")
 
 
 @dataclass(frozen=True)
@@ -64,6 +91,8 @@ class Routes:
     stewards: Stewards
     secrets: Secrets
     artifacts: Artifacts
+    usage: Usage
+    locate: Locate = by_name
 
     def all(self) -> list[Route]:
         """Return every route."""
@@ -84,6 +113,7 @@ class Routes:
             self._change(placements.PLACEMENT_CREATE, self.artifacts.place, about="artifact_id"),
             self._change(stewardships.ACCESS_PUBLISH, self.stewards.publish_access, about="instance_id"),
             self._change(stewardships.OPERATION_REQUEST, self.stewards.request, about="instance_id"),
+            self._change(USAGE_REPORT, self.usage.report, about="instance_id"),
             route(stewardships.RENEW, self._renew),
             route(MEMBER_REPORT, self._member_report),
             route(OPERATION_GET, self._operation_get),
@@ -94,6 +124,7 @@ class Routes:
             route(MEMBER_GET, self._member_get),
             route(CONTROLLER_LIST, self._controller_list),
             route(POSIX_PEOPLE, self._people_list),
+            route(POSIX_PEOPLE_DIGEST, self._people_digest),
             route(PROJECT_APP_GET, self._version_get),
             route(ARTIFACT_LIST, self._artifact_list),
             route(placements.PLACEMENT_GET, self._placement_get),
@@ -147,15 +178,16 @@ class Routes:
             operation = self.runtime.claimed(body.operation_id, body.epoch)
             targets = [target.allocation_id for target in operation.targets]
             self.records.check_machine(operation.instance_id, allocation_id, targets)
+        login = self.locate(allocation_id, body)
         return MachineAccess(
             grant_id="grant_test",
             certificate="",
             serial="1",
             principal=f"observer/{allocation_id}" if body.instance_id else allocation_id,
-            host=rows.place(allocation_id)["address"],
-            port=22,
-            user="observer" if body.instance_id else "root",
-            host_public_key="",
+            host=login.host,
+            port=login.port,
+            user=login.user,
+            host_public_key=login.host_public_key,
             expires_at=self.records.clock() + datetime.timedelta(seconds=body.ttl_s),
         )
 
@@ -171,11 +203,8 @@ class Routes:
         return self.records.operation(operation_id)
 
     async def _operation_log(self, body: NoBody, request: Request) -> Page[LogLine]:
-        query = msgspec.convert(dict(request.query_params), PageQuery, strict=False)
-        lines = self.records.logs.get(self.records.operation(request.path_params["operation_id"]).operation_id, [])
-        first = int(query.page_token or 0)
-        page = lines[first : first + query.page_size]
-        return Page(items=page, next_page_token=str(first + len(page)) if first + len(page) < len(lines) else None)
+        operation = self.records.operation(request.path_params["operation_id"])
+        return _page(request, self.records.logs.get(operation.operation_id, []))
 
     async def _instance_list(self, body: NoBody, request: Request) -> Page[Instance]:
         instances = [self.stewards.shown(instance) for instance in list(self.records.instances.values())]
@@ -187,7 +216,7 @@ class Routes:
     async def _member_list(self, body: NoBody, request: Request) -> Page[Member]:
         instance_id = self.records.instance(request.path_params["instance_id"]).instance_id
         members = [member for member in self.records.members.values() if member.instance_id == instance_id]
-        return Page(items=[member for member in members if _wanted(request, member.status)])
+        return _page(request, [member for member in members if _wanted(request, member.status)])
 
     async def _member_get(self, body: NoBody, request: Request) -> Member:
         return self.records.member(request.path_params["instance_id"], request.path_params["member_id"])
@@ -196,7 +225,17 @@ class Routes:
         return Page(items=list(self.observations.controllers.values()))
 
     async def _people_list(self, body: NoBody, request: Request) -> Page[PosixPerson]:
-        return Page(items=list(self.records.people))
+        return _page(request, self.records.people)
+
+    async def _people_digest(self, body: NoBody, request: Request) -> PeopleDigest:
+        query = msgspec.convert(dict(request.query_params), PeopleDigestQuery, strict=False)
+        until = asyncio.get_running_loop().time() + query.wait_s
+        while (digest := self.records.people_digest()) == query.known:
+            left_s = until - asyncio.get_running_loop().time()
+            if left_s <= 0 or await request.is_disconnected():
+                break
+            await self.changes.wait(min(left_s, EXPIRY_CHECK_S))
+        return PeopleDigest(digest=digest)
 
     async def _version_get(self, body: NoBody, request: Request) -> AppVersion:
         return self.artifacts.version(request.path_params["version"])
@@ -213,6 +252,15 @@ class Routes:
             return Response(self.artifacts.content(request.path_params["delivery_id"], edge.bearer(request)))
         except ApiError as error:
             return edge.problem(error, request)
+
+
+def _page(request: Request, items: Sequence[Item]) -> Page[Item]:
+    """Return the part of the items that the request asks for."""
+    named = {name: request.query_params[name] for name in ("page_size", "page_token") if name in request.query_params}
+    query = msgspec.convert(named, PageQuery, strict=False)
+    first = int(query.page_token or 0)
+    page = list(items[first : first + query.page_size])
+    return Page(items=page, next_page_token=str(first + len(page)) if first + len(page) < len(items) else None)
 
 
 def _wanted(request: Request, status: str) -> bool:

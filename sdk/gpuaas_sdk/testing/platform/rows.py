@@ -19,13 +19,16 @@ class OperationRequest:
     component_key: str = ""
     reason: str = ""
     force: bool = False
+    by_steward: bool = False
     stop_after_failures: int = 0
     replacements: Mapping[str, str] = field(default_factory=dict)
     """For `replace`: the name of the node that each member id moves to."""
     to_version: str = ""
     action: str = ""
     inputs: dict[str, Any] = field(default_factory=dict)
+    inputs_before: dict[str, Any] = field(default_factory=dict)
     preview_of: OperationKind | None = None
+    requested_by: str = "test"
 
 
 def instance(
@@ -122,7 +125,7 @@ def operation(
         steps=[],
         reason=request.reason,
         force=request.force,
-        requested_by="test",
+        requested_by=request.requested_by,
         correlation_id=f"cor_{operation_id}",
         attempts=0,
         epoch=0,
@@ -138,7 +141,9 @@ def operation(
         to_version=request.to_version,
         action=request.action,
         inputs=request.inputs or (owner.inputs if request.to_version else {}),
+        inputs_before=request.inputs_before,
         preview_of=request.preview_of,
+        by_steward=request.by_steward,
     )
 
 

@@ -17,7 +17,7 @@ from gpuaas_contract.operations import (
     Receipt,
     Target,
 )
-from gpuaas_contract.protocol import end, exits, report, request, status, steps
+from gpuaas_contract.protocol import end, exits, report, request, result, status, steps
 from gpuaas_contract.runtime import (
     Claim,
     ClaimOperation,
@@ -77,11 +77,11 @@ class Runtime:
             self._records.change_operation(operation, lease=expired)
 
     def report_step(self, operation_id: str, body: ReportStep) -> Receipt:
-        """Store the step. A step that succeeded never changes again."""
+        """Store the step. A step that counts as done does not change any more."""
         operation = self.claimed(operation_id, body.epoch)
         by_key = {(step.name, step.member_id): step for step in operation.steps}
         present = by_key.get((body.name, body.member_id))
-        if present is None or present.state != "succeeded":
+        if steps.changes(present, body, operation.exits_taken):
             by_key[body.name, body.member_id] = steps.reported(present, body, self._records.clock())
             operation = self._records.change_operation(operation, steps=list(by_key.values()), steps_total=len(by_key))
         return _receipt(operation)
@@ -123,10 +123,18 @@ class Runtime:
             raise ValidationFailed(
                 "A preview must be completed with `preview`: the work that was observed.", details={"field": "preview"}
             )
+        if operation.kind == "action" and body.result is not None:
+            self._check_result(operation, body.result)
         self._records.add_log(operation, body.log)
         answered = replace(operation, result=body.result, preview=body.preview)
         ending = end.ending(answered, self._records.members, undone=body.undone)
         return self._end(end.with_late_cancel(answered, ending.status), ending)
+
+    def _check_result(self, operation: Operation, answer: dict[str, Any]) -> None:
+        """Refuse a result that does not fit its columns, if the test has added the manifest of the version."""
+        manifest = self._records.manifests.get(self._records.instances[operation.instance_id].app_version)
+        if manifest is not None:
+            result.check(manifest, operation.action, answer)
 
     def fail(self, operation_id: str, body: FailOperation) -> Operation:
         """Fail the operation. A repeated call returns the same result."""
@@ -153,6 +161,8 @@ class Runtime:
         deadline_at = self._after(deadline_s)
         again = exits.reopened(operation, self._records.members, deadline_at, compensating=name == "compensate")
         accepted = self._records.change_operation(again)
+        for member in self._concerned(accepted).values():
+            self._records.take(member, accepted)
         self._records.update_status(self._records.instances[operation.instance_id])
         return accepted
 
@@ -205,7 +215,8 @@ class Runtime:
         self, operation: Operation, target: Target, member: Member, body: ReportMember, refusal: str | None
     ) -> None:
         outcome, error = report.outcome(operation, target, member, refusal)
-        changed = replace(target, outcome=outcome, error=error, evidence=body.evidence or target.evidence)
+        reported = replace(target, outcome=outcome, error=error, evidence=body.evidence or target.evidence)
+        changed = report.with_lines(reported, body)
         targets = [changed if other.member_id == member.member_id else other for other in operation.targets]
         operation = replace(operation, targets=targets)
         skipped = report.to_skip(operation, self._records.members) if outcome == "failed" else set()
@@ -219,8 +230,11 @@ class Runtime:
 
     def _take_exit(self, operation_id: str, name: ExitName, reason: str) -> Operation:
         operation = self._records.operation(operation_id)
-        exits.check(operation, self._concerned(operation), name)
-        taken = ExitTaken(name=name, taken_by="test", reason=reason, taken_at=self._records.clock())
+        superseded = self._records.has_later(operation, exits.SUPERSEDES_NOTHING)
+        concerned, now = self._concerned(operation), self._records.clock()
+        exits.check(operation, concerned, name, superseded=superseded)
+        repeats = name in ("retry", "compensate") and exits.has_later(operation, concerned)
+        taken = ExitTaken(name=name, taken_by="test", reason=reason, taken_at=now, repeats_steps=repeats)
         return self._records.change_operation(operation, exits_taken=[*operation.exits_taken, taken])
 
     def _concerned(self, operation: Operation) -> dict[str, Member]:
@@ -267,6 +281,8 @@ class Runtime:
         left = replace(left, baseline=status.baseline_after(left.baseline, ended.kind, ended.status, refused=refused))
         if ended.status == "succeeded" and ended.to_version:
             left = status.moved_to(left, ended, self._records.manifests[ended.to_version])
+        if ended.status == "succeeded" and ended.kind == "reconfigure":
+            left = status.reconfigured(left, ended)
         conditions = status.conditions_after(ended, instance.revision, self._records.clock())
         self._records.update_status(left, conditions)
 

@@ -3,7 +3,7 @@
 import datetime
 import hashlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gpuaas_contract.catalog import SecretPurpose
@@ -32,6 +32,8 @@ class Secrets:
         self._purposes = purposes
         self._values: dict[str, str] = {}
         self._deliveries: dict[str, _Delivery] = {}
+        self.new_value: Callable[[str], str] = lambda _: secrets.token_urlsafe(32)
+        """Makes the value of a new secret of this name."""
 
     def issue(self, operation_id: str, request: IssueSecret) -> IssuedSecret:
         """Return a new delivery of the secret. The first request with a name creates the secret."""
@@ -70,7 +72,7 @@ class Secrets:
 
     def _new(self, operation: Operation, request: IssueSecret) -> RuntimeSecret:
         now, secret_id = self._records.clock(), self._records.new_id("sec")
-        value = self._values[secret_id] = request.value or secrets.token_urlsafe(32)
+        value = self._values[secret_id] = request.value or self.new_value(request.name)
         return RuntimeSecret(
             secret_id=secret_id,
             org_id=operation.org_id,

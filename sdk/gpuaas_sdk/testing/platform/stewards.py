@@ -6,7 +6,8 @@ import datetime
 
 from gpuaas_contract.catalog import StewardSpec
 from gpuaas_contract.errors import Conflict
-from gpuaas_contract.instances import AccessBundle, Condition, Instance, Steward
+from gpuaas_contract.instances import AccessBundle, Condition, Instance, Member, Steward
+from gpuaas_contract.lifecycles import GONE_MEMBER
 from gpuaas_contract.operations import DEADLINES_S, Operation
 from gpuaas_contract.protocol import request
 from gpuaas_contract.protocol import steward as rules
@@ -36,18 +37,15 @@ class Stewards:
         """Renew the stewardships that the caller holds, and take free ones."""
         now, self.renewals = self._records.clock(), self.renewals + 1
         taker = rules.Taker(body.holder, self._account.actor_id, now + datetime.timedelta(seconds=body.lease_s))
-        held, renewed, taken = {entry.instance_id: entry for entry in body.held}, dict[str, Steward](), 0
-        for instance in self._deployed(body.app_slug):
-            present, renewing = self.by_instance.get(instance.instance_id), held.get(instance.instance_id)
-            steward = rules.renewed(present, renewing, taker, now) if renewing else None
-            if steward is None and not rules.is_held(present, now) and taken < body.take_max:
-                steward, taken = rules.taken(present, taker), taken + 1
-            if steward is not None:
-                renewed[instance.instance_id] = steward
-                self._store(instance, steward)
+        deployed = {instance.instance_id: instance for instance in self._deployed(body.app_slug)}
+        present = {instance_id: self.by_instance.get(instance_id) for instance_id in deployed}
+        held = {entry.instance_id: entry for entry in body.held}
+        renewals = rules.renewals(present, held, taker, now, take_max=body.take_max)
+        for instance_id, steward in renewals.items():
+            self._store(deployed[instance_id], steward)
         return Stewardships(
-            held=[self._held(instance_id, steward) for instance_id, steward in renewed.items()],
-            lost=[instance_id for instance_id in held if instance_id not in renewed],
+            held=[self._held(instance_id, steward) for instance_id, steward in renewals.items()],
+            lost=[instance_id for instance_id in held if instance_id not in renewals],
         )
 
     def check(self, instance_id: str, epoch: int) -> Instance:
@@ -83,11 +81,13 @@ class Stewards:
         """Accept an operation that the steward requests."""
         instance, now = self.check(instance_id, body.epoch), self._records.clock()
         rules.check_kind(self._spec, body.kind)
+        rules.check_allowed(self._spec, body.kind, body.member_ids, instance.inputs)
         members = [self._records.member(instance_id, member_id) for member_id in body.member_ids]
         for member in members:
             if member.status not in request.MEMBER_STARTS[body.kind]:
                 raise Conflict(f"Member {member.member_id} is {member.status}; {body.kind} is not possible.")
         request.check_free(self._records.open_operations(instance_id), body.kind, body.member_ids)
+        moves = self._spares(instance_id, members) if body.kind == "replace" else {}
         before = {member_id: self._requested_at.get((member_id, body.kind), []) for member_id in body.member_ids}
         rules.check_requests(self._spec, body.kind, before, now)
         for member_id in body.member_ids:
@@ -96,14 +96,33 @@ class Stewards:
             targets=tuple(members),
             component_key=members[0].component_key,
             reason=body.reason,
+            force=bool(moves),
+            by_steward=True,
+            replacements=moves,
             deadline_s=DEADLINES_S[body.kind],
         )
         return self._records.add_operation(instance, body.kind, asked)
 
-    def expire(self, instance_id: str) -> None:
-        """Let the stewardship expire now, as if its controller had not renewed it."""
-        steward = self.by_instance[instance_id]
-        self.by_instance[instance_id] = replace(steward, expires_at=self._records.clock())
+    def _spares(self, instance_id: str, members: list[Member]) -> dict[str, str]:
+        """Return the node of the spare to which the member moves, by its id. All machines of the fake have one shape
+        unless the test gave a spare another one."""
+        [member] = members
+        request.check_holds("replace", [member.member_id], self._records.active_holds(instance_id))
+        rules.check_lost(member.node_name, is_ready=member.node_name not in self._records.lost)
+        used = {other.node_name for other in self._records.members.values() if other.status not in GONE_MEMBER}
+        left_out = used | self._records.lost | self._given_up(instance_id)
+        free = {name: shape for name, shape in reversed(self._records.spares.items()) if name not in left_out}
+        return {member.member_id: rules.choose_spare(rules.Shape("", "", 0), free)}
+
+    def _given_up(self, instance_id: str) -> set[str]:
+        """Return the nodes from which a replace moved a member of the instance away."""
+        replaces = [
+            operation
+            for operation in self._records.operations.values()
+            if operation.instance_id == instance_id and operation.kind == "replace"
+        ]
+        left = {target.previous_allocation_id for operation in replaces for target in operation.targets}
+        return {name for name in self._records.spares if rows.allocation_id(name) in left}
 
     def shown(self, instance: Instance) -> Instance:
         """Return the instance as people read it: with its steward, and whether a controller still looks after it."""

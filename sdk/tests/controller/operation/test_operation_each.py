@@ -71,6 +71,25 @@ async def test_a_member_that_is_skipped_while_it_begins_is_no_bug_of_the_control
     assert "1 of 2 members failed: n1: no GPU answers" in ended.error.message
 
 
+async def test_without_a_stop_rule_an_illegal_report_fails_with_its_own_error_and_no_further_read(
+    app: App, platform: FakePlatform, working: Working
+) -> None:
+    @app.operation("add", role="worker")
+    async def add(op: Operation) -> None:
+        async def one(member: Member) -> None:
+            await op.report(member, status="drained")
+
+        await op.each(op.to_do, one)
+
+    instance = platform.add_instance({"worker": ["n1"]})
+    request = platform.request(instance, "add", component_key="worker")
+    async with working():
+        ended = await platform.ended(request.operation_id)
+    assert ended.error is not None
+    assert "cannot go from requested to drained" in ended.error.message
+    assert "apps.operation.get" not in [name for name, _ in platform.calls]
+
+
 async def test_a_retry_goes_on_with_the_members_that_failed(app: App, platform: FakePlatform, working: Working) -> None:
     seen: list[tuple[int, list[str]]] = []
 
@@ -121,6 +140,38 @@ async def test_a_replaced_member_keeps_its_id_and_moves_to_its_new_machine(
     assert ended.targets[0].previous_allocation_id == "alloc_n1"
     assert ("systemctl", "stop", "demo") in machines.host("n1").ran
     assert ("systemctl", "start", "demo") in machines.host("n9").ran
+
+
+async def test_a_handler_prepares_the_new_machine_of_a_member_that_still_works_on_its_old_one(
+    app: App, platform: FakePlatform, machines: FakeMachines, working: Working
+) -> None:
+    seen: list[tuple[str, str, str]] = []
+
+    @app.operation("replace", role="worker")
+    async def replace(op: Operation) -> None:
+        member = op.targets[0]
+        spare = await op.at_replacement(member)
+        await op.on(spare, lambda machine: machine.run("systemctl", "start", "demo"))
+        seen.append((spare.allocation_id, spare.address, op.now(member).node_name))
+        idle = Evidence(state="idle", source="the scheduler", observed_at=platform.records.clock())
+        await op.report(member, status="removing", evidence=idle)
+        for status in ("provisioning", "joining", "ready"):
+            await op.report(member, status=status)
+        seen.append((*_place(await op.at_replacement(member)), op.now(member).node_name))
+
+    instance = platform.add_instance({"worker": ["n1"]}, ready=True)
+    members = platform.members(instance)
+    request = platform.request(instance, "replace", members, component_key="worker", replacements=["n9"])
+    async with working():
+        ended = await platform.ended(request.operation_id)
+    assert ended.status == "succeeded", ended.error
+    assert seen == [("alloc_n9", "n9", "n1"), ("alloc_n9", "n9", "n9")]
+    assert ("systemctl", "start", "demo") in machines.host("n9").ran
+    assert [target.host for target in machines.connected] == ["n9"], "one connection, with the access of the address"
+
+
+def _place(member: Member) -> tuple[str, str]:
+    return member.allocation_id, member.address
 
 
 async def test_a_handler_sees_the_holds_on_its_members(app: App, platform: FakePlatform, working: Working) -> None:

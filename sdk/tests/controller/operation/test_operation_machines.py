@@ -10,6 +10,7 @@ import pytest
 from gpuaas_contract.access import MACHINE_ACCESS, MachineAccess
 from gpuaas_contract.instances import Instance
 from gpuaas_contract.runtime import STEP_REPORT
+from gpuaas_contract.wire import PAGE_SIZE_MAX
 from gpuaas_sdk.controller import App, Member, Operation
 from gpuaas_sdk.controller.operation.machines import Machines
 from gpuaas_sdk.machine import Command, Completed
@@ -54,6 +55,23 @@ async def test_two_members_on_one_machine_share_its_connection(
     assert [(body.operation_id, body.epoch) for body in grants] == [(ended.operation_id, 1)]
     assert grants[0].public_key.startswith("ssh-ed25519 ")
     assert "PRIVATE KEY" in machines.connected[0].private_key
+
+
+async def test_a_machine_of_an_instance_with_more_members_than_a_page_is_found(
+    app: App, platform: FakePlatform, working: Working
+) -> None:
+    used: dict[str, bool] = {}
+    large = platform.add_instance({"worker": [f"n{number}" for number in range(PAGE_SIZE_MAX + 1)]}, ready=True)
+
+    @app.operation("deploy")
+    async def deploy(op: Operation) -> None:
+        for member in op.members:
+            used[member.node_name] = await op.is_used_by(large.instance_id, member)
+
+    instance = platform.add_instance({"head": ["other", f"n{PAGE_SIZE_MAX}"]}, ready=True)
+    async with working():
+        await platform.ended(platform.request(instance, "deploy").operation_id)
+    assert used == {"other": False, f"n{PAGE_SIZE_MAX}": True}
 
 
 async def test_an_old_certificate_is_renewed_and_a_running_command_keeps_its_connection() -> None:

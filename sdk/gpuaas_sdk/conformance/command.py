@@ -1,0 +1,146 @@
+"""The command line of the conformance kit for one app. An app calls `main` with its driver."""
+
+import argparse
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+from gpuaas_contract.catalog import Manifest
+
+from gpuaas_sdk.conformance import cards
+from gpuaas_sdk.conformance.checks import ALL, CHECKS
+from gpuaas_sdk.conformance.controllers import Subject
+from gpuaas_sdk.conformance.driver import Driver
+from gpuaas_sdk.conformance.run import run
+from gpuaas_sdk.conformance.verdicts import ScoreCard
+
+EXIT_FAILED = 1
+EXIT_ENVIRONMENT = 2
+EXIT_USAGE = 64
+EXIT_SIGNAL = 128
+"""The number of the signal is added."""
+
+
+def main(driver: Driver, command: Sequence[str], argv: Sequence[str] | None = None) -> int:
+    """Run the conformance kit and return the exit status. `command` starts the app's controller, without `run`.
+
+    0: no check failed. 1: one did. 2: the controller cannot be started. 64: the command line is wrong.
+    143, 130: SIGTERM or SIGINT stopped the run.
+
+        sys.exit(conformance.main(DRIVER, (sys.executable, "-m", "gpuaas_app_hello.controller")))"""
+    try:
+        options = _parse(argv)
+    except _UsageError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_USAGE
+    if options.list:
+        sys.stdout.write("".join(f"{name:<28}{CHECKS[name].claim}\n" for name in ALL))
+        return 0
+    try:
+        subject = Subject(_manifest(command), tuple(command), driver)
+    except _CannotStart as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_ENVIRONMENT
+    try:
+        card = asyncio.run(_until_stopped(subject, options))
+    except _Stopped as stop:
+        sys.stderr.write(f"stopped by {stop.number.name}: not all checks have run\n")
+        return EXIT_SIGNAL + stop.number
+    _write(card, options)
+    return EXIT_FAILED if card.count("failed") else 0
+
+
+class _UsageError(Exception):
+    pass
+
+
+class _CannotStart(Exception):
+    pass
+
+
+class _Stopped(Exception):
+    def __init__(self, number: signal.Signals) -> None:
+        self.number = number
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise _UsageError(f"{message}. See: {self.prog} --help")
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = _Parser(
+        description="Prove that the app's controller is sound: it runs against a fake platform with simulated "
+        "machines, and is killed, paused, cancelled and cut off from machines.",
+        epilog="Example: %(prog)s --check residue --check kill-at-every-step --junit conformance.xml",
+    )
+    parser.add_argument("--check", action="append", default=[], metavar="NAME", choices=ALL, help="run only this check")
+    parser.add_argument("--kind", action="append", default=[], metavar="KIND", help="try only this kind of operation")
+    parser.add_argument("--list", action="store_true", help="print the checks and what each tries to disprove")
+    parser.add_argument("--at-once", type=int, default=2, metavar="N", help="checks at the same time (default 2)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the score card as JSON")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write the score card as JUnit XML")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write the gaps by class, as Markdown")
+    return parser.parse_args(argv)
+
+
+def _manifest(command: Sequence[str]) -> Manifest:
+    shown = " ".join(command)
+    try:
+        printed = subprocess.run([*command, "manifest"], capture_output=True, check=True).stdout
+        return msgspec.json.decode(printed, type=Manifest)
+    except subprocess.CalledProcessError as error:
+        reason = error.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["no output"]
+        raise _CannotStart(f"`{shown} manifest` ended with status {error.returncode}: {reason[0]}") from error
+    except OSError as error:
+        raise _CannotStart(f"`{shown}` cannot be started: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise _CannotStart(f"`{shown} manifest` printed no manifest: {error}") from error
+
+
+async def _until_stopped(subject: Subject, options: argparse.Namespace) -> ScoreCard:
+    """Run the checks. A signal cancels them, so that they end their controllers and delete their folders."""
+    work, stopped_by = asyncio.create_task(_shown(subject, options)), list[signal.Signals]()
+
+    def stop(number: signal.Signals) -> None:
+        if not stopped_by:
+            work.cancel()  # only once: another one would interrupt the clean-up
+        stopped_by.append(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop, number)
+    await asyncio.wait({work})
+    if work.cancelled():
+        raise _Stopped(stopped_by[0])
+    return work.result()
+
+
+async def _shown(subject: Subject, options: argparse.Namespace) -> ScoreCard:
+    def show(text: str) -> None:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+
+    card = await run(
+        subject,
+        only=options.check,
+        kinds=options.kind,
+        at_once=max(1, options.at_once),
+        show=lambda verdict: show(cards.line(verdict)),
+    )
+    show(cards.summary(card))
+    return card
+
+
+def _write(card: ScoreCard, options: argparse.Namespace) -> None:
+    for path, render in (
+        (options.json, cards.as_json),
+        (options.junit, cards.as_junit),
+        (options.report, cards.as_report),
+    ):
+        if path is not None:
+            path.write_text(render(card))

@@ -1,0 +1,88 @@
+"""The SSH server of one simulated machine, which a check can cut off. Used by `machines`."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import asyncssh
+
+from gpuaas_sdk.conformance import orders
+from gpuaas_sdk.machine import Ran
+
+Execute = Callable[[tuple[str, ...], str, bytes], Awaitable[Ran]]
+"""Runs a command of a user with its input on the machine."""
+
+
+class Door:
+    """The SSH server of one machine. It listens also while the machine is cut off, so that its port stays its own."""
+
+    def __init__(self, execute: Execute, key: asyncssh.SSHKey) -> None:
+        self.port = 0
+        self.is_cut = False
+        self._execute = execute
+        self._key = key
+        self._acceptor: asyncssh.SSHAcceptor | None = None
+        self._connections: set[asyncssh.SSHServerConnection] = set()
+
+    async def open(self) -> None:
+        """Accept connections: at the start, and after `cut`."""
+        self.is_cut = False
+        if self._acceptor is None:
+            self._acceptor = await asyncssh.listen(
+                "127.0.0.1",
+                0,
+                server_factory=lambda: _Server(self),
+                server_host_keys=[self._key],
+                process_factory=self._process,
+                encoding=None,
+            )
+            self.port = self._acceptor.get_port()
+
+    def cut(self) -> None:
+        """Break open connections now, and new ones as soon as they are made."""
+        self.is_cut = True
+        for connection in list(self._connections):
+            connection.abort()
+
+    async def close(self) -> None:
+        """Break all connections and give up the port."""
+        self.cut()
+        if self._acceptor is not None:
+            self._acceptor.close()
+            await self._acceptor.wait_closed()
+            self._acceptor = None
+
+    def add(self, connection: asyncssh.SSHServerConnection) -> None:
+        """Add a new connection."""
+        self._connections.add(connection)
+        if self.is_cut:
+            asyncio.get_running_loop().call_soon(connection.abort)  # asyncssh still works on the connection
+
+    def discard(self, connection: asyncssh.SSHServerConnection) -> None:
+        """Forget a connection that has ended."""
+        self._connections.discard(connection)
+
+    async def _process(self, process: "asyncssh.SSHServerProcess[bytes]") -> None:
+        argv, size = orders.command_of(process.command or "")
+        try:
+            data = await (process.stdin.read() if size is None else process.stdin.readexactly(size))
+            ran = await self._execute(argv, process.get_extra_info("username"), data)
+            process.stdout.write(orders.as_bytes(ran.stdout))
+            process.stderr.write(orders.as_bytes(ran.stderr))
+            process.exit(ran.exit_status)
+        except (OSError, asyncssh.Error, asyncio.IncompleteReadError):
+            process.close()
+
+
+class _Server(asyncssh.SSHServer):
+    def __init__(self, door: Door) -> None:
+        self._door = door
+
+    def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+        self._connection = conn
+        self._door.add(conn)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._door.discard(self._connection)
+
+    def begin_auth(self, username: str) -> bool:
+        return False  # the fake platform decides about access; the name shows which access is used

@@ -1,0 +1,67 @@
+"""What an app team writes for the conformance kit: how its software behaves on a simulated machine, and how to look at
+its effects there."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gpuaas_sdk.conformance.machines import SimulatedMachine
+from gpuaas_sdk.machine import Ran
+
+_ID = re.compile(r"\b(inst|mem|op|alloc|sec|dlv|cor)_[0-9a-z_]*[0-9]+")
+
+
+class Driver:
+    """The eyes and hands of the conformance kit on the app's machines. Override what your app needs.
+
+    A method that returns None has no answer, and the checks that need it are not applicable."""
+
+    inputs: Mapping[str, Any] = {}
+    """The inputs of the deploy form."""
+    counts: Mapping[str, int] = {}
+    """How many members of each role a deploy has; by default the role's minimum, or 1."""
+    changed_inputs: Mapping[str, Any] = {}
+    """Inputs that a `reconfigure` sets; empty: it is left out."""
+    actions: Mapping[str, Mapping[str, Any]] = {}
+    """Inputs of actions by name. Actions that are not listed and need inputs are left out."""
+    artifacts: Mapping[str, bytes] = {}
+    """The content of artifacts that the manifest names."""
+    runbook: Path | None = None
+    """The page that people read when an operation of the app fails."""
+    patience_s: float = 60.0
+    """How long an operation may take before the check fails."""
+    silent_s: float = 20.0
+    """How long the app may leave people without a sign: a wait that is not shown, a condition that is not reported."""
+
+    def respond(self, machine: SimulatedMachine, argv: tuple[str, ...], data: bytes) -> Ran | None:
+        """Return the result of a command of the app's software. None: files and systemctl are simulated already."""
+        return None
+
+    def serves(self, machine: SimulatedMachine) -> bool | None:
+        """Return whether the app works for its users on this machine."""
+        return None
+
+    def version(self, machine: SimulatedMachine) -> str | None:
+        """Return the version of the software that runs on this machine."""
+        return None
+
+    def begin_work(self, machine: SimulatedMachine) -> bool | None:
+        """Start a piece of work of a user. Return False if the machine accepts none now."""
+        return None
+
+    def end_work(self, machine: SimulatedMachine) -> None:
+        """End all work on the machine, as its users do."""
+
+    def work(self, machine: SimulatedMachine) -> int:
+        """Return how many pieces of work run on the machine."""
+        return 0
+
+    def state(self, machine: SimulatedMachine) -> dict[str, str]:
+        """Return what the app has on the machine. Two runs are compared by it, without ids of the platform."""
+        files = {path: _without_ids(content.decode(errors="replace")) for path, content in machine.files.items()}
+        return files | {f"unit {name}": state for name, state in machine.units.items()}
+
+
+def _without_ids(text: str) -> str:
+    return _ID.sub(r"\1_*", text)

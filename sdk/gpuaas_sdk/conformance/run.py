@@ -1,0 +1,59 @@
+"""Run checks of an app and collect their verdicts."""
+
+import asyncio
+import time
+from collections.abc import Callable, Collection
+
+from gpuaas_sdk.conformance.checks import CHECKS
+from gpuaas_sdk.conformance.controllers import Subject
+from gpuaas_sdk.conformance.registry import CheckSpec
+from gpuaas_sdk.conformance.trial import Reference, Trial
+from gpuaas_sdk.conformance.verdicts import Failed, NotApplicable, ScoreCard, Verdict
+
+Show = Callable[[Verdict], None]
+
+
+async def run(
+    subject: Subject,
+    *,
+    only: Collection[str] = (),
+    kinds: Collection[str] = (),
+    at_once: int = 2,
+    show: Show = lambda verdict: None,
+    reference: Reference | None = None,
+) -> ScoreCard:
+    """Run the checks, `at_once` at a time, and return their verdicts in the order of the score card.
+
+    `only` selects checks by name, `kinds` limits the operations that are tried. `show` gets each verdict as soon as it
+    is known. `reference` replaces the undisturbed run, if it was made before.
+
+        card = await conformance.run(Subject(manifest, ("gpuaas-app-hello",), HelloDriver()), only=["residue"])"""
+    trial, slots = Trial(subject, kinds, reference), asyncio.Semaphore(at_once)
+
+    async def one(spec: CheckSpec) -> Verdict:
+        async with slots:
+            verdict = await _verdict(spec, trial)
+        show(verdict)
+        return verdict
+
+    chosen = [spec for name, spec in CHECKS.items() if not only or name in only]
+    verdicts = await asyncio.gather(*map(one, chosen))
+    return ScoreCard(subject.manifest.slug, subject.manifest.version, list(verdicts))
+
+
+async def _verdict(spec: CheckSpec, trial: Trial) -> Verdict:
+    started, failed, skipped = time.monotonic(), None, ""
+    try:
+        await spec.run(trial)
+    except Failed as error:
+        failed = error
+    except NotApplicable as error:
+        skipped = str(error)
+    except OSError as error:
+        fix = "Start the controller by hand: does its command exist?"
+        failed = Failed(f"{type(error).__name__}: {error}", fix, "environment problem")
+    took_s = round(time.monotonic() - started, 1)
+    if failed is not None:
+        reason = "".join(char if char.isprintable() else "?" for char in failed.reason)  # it may quote a machine
+        return Verdict(spec.name, spec.claim, "failed", took_s, reason, failed.fix, failed.gap)
+    return Verdict(spec.name, spec.claim, "not applicable" if skipped else "passed", took_s, skipped)

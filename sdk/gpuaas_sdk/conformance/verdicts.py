@@ -1,0 +1,58 @@
+"""The result of each check, and the class of gap behind a failure."""
+
+from typing import Literal
+
+import msgspec
+
+Gap = Literal[
+    "missing platform primitive",
+    "read-model surface",
+    "identity or permission",
+    "missing event",
+    "missing billing hook",
+    "leaky coupling",
+    "app problem",
+    "environment problem",
+]
+GAPS: tuple[Gap, ...] = Gap.__args__  # type: ignore[attr-defined]
+Result = Literal["passed", "failed", "not applicable"]
+
+
+class Failed(Exception):
+    """The app does not do what the check asks for."""
+
+    def __init__(self, reason: str, fix: str, gap: Gap = "app problem") -> None:
+        super().__init__(reason)
+        self.reason, self.fix, self.gap = reason, fix, gap
+
+
+class NotApplicable(Exception):
+    """The check has nothing to try with this app."""
+
+
+class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The result of one check."""
+
+    check: str
+    claim: str
+    """What the check tries to disprove, as a sentence."""
+    result: Result
+    took_s: float
+    reason: str = ""
+    """Why it failed, or why it is not applicable."""
+    fix: str = ""
+    """What the app team can do."""
+    gap: Gap | None = None
+    """The class of the gap behind a failure."""
+
+
+class ScoreCard(msgspec.Struct, frozen=True):
+    """The verdicts of one run."""
+
+    app: str
+    version: str
+    verdicts: list[Verdict]
+
+    def count(self, result: Result) -> int:
+        """Return how many checks had this result."""
+        return sum(verdict.result == result for verdict in self.verdicts)

@@ -1,0 +1,31 @@
+"""Commands that enable, disable and restart units of systemd, for `Machine.run_all`. Pure."""
+
+from gpuaas_sdk.machine import Command, commands
+
+# Debian's packages also have scripts for SysV, which systemctl would enable or disable too. systemd ignores them beside
+# a unit, and this takes a second. Without --no-reload systemd would read all its files again.
+_SYSTEMCTL = ("env", "SYSTEMCTL_SKIP_SYSV=1", "systemctl")
+
+RELOAD = commands.run("systemctl", "daemon-reload")
+"""Makes systemd read the files of all units again."""
+
+
+def enable(*units: str) -> Command:
+    """Return the command that lets the units start with the machine from now on.
+
+    await machine.run_all(units.enable("kv"), units.RELOAD, units.restart("kv"))"""
+    return commands.run(*_SYSTEMCTL, "enable", "-q", "--no-reload", *units)
+
+
+def disable(*units: str) -> Command:
+    """Return the command that keeps the units from starting with the machine.
+
+    await machine.run_all(units.disable("kv"))"""
+    return commands.run(*_SYSTEMCTL, "disable", "-q", "--no-reload", *units)
+
+
+def restart(unit: str, timeout_s: float = 60) -> Command:
+    """Return the command that restarts the unit, or starts it.
+
+    await machine.run_all(units.restart("kv"))"""
+    return commands.run("systemctl", "restart", unit, timeout_s=timeout_s)

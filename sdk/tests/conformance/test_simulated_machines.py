@@ -1,0 +1,142 @@
+"""A simulated machine behaves as a machine over SSH: the real transport of the SDK connects to it."""
+
+import socket
+
+import asyncssh
+import pytest
+from gpuaas_contract.access import RequestMachineAccess
+from gpuaas_sdk.conformance.machines import SimulatedMachine, SimulatedMachines
+from gpuaas_sdk.installs import units
+from gpuaas_sdk.machine import CommandFailed, File, MachineTarget, MachineUnreachable, Ran, commands, connect
+
+KEY = asyncssh.generate_private_key("ssh-ed25519").export_private_key("openssh").decode()
+
+
+def respond(machine: SimulatedMachine, argv: tuple[str, ...], data: bytes) -> Ran | None:
+    return Ran(0, data.decode().upper(), "") if argv == ("shout",) else None
+
+
+def target(machines: SimulatedMachines, operation_id: str = "", instance_id: str = "") -> MachineTarget:
+    request = RequestMachineAccess(public_key="", epoch=1, operation_id=operation_id, instance_id=instance_id)
+    login = machines.locate("alloc_n1", request)
+    return MachineTarget(
+        host=login.host,
+        port=login.port,
+        user=login.user,
+        host_public_key=login.host_public_key,
+        private_key=KEY,
+        is_privileged=bool(operation_id),
+    )
+
+
+async def test_files_units_and_programs_of_the_app() -> None:
+    machines = SimulatedMachines(respond, lambda user: True)
+    async with machines.serving(["n1"]), connect(target(machines, operation_id="op_1")) as machine:
+        assert machine.hostname == "n1"
+        assert (await machine.run("shout", input="hello")).stdout == "HELLO"
+        assert [await machine.put("/etc/systemd/system/a.service", "x") for _ in range(2)] == [True, False]
+        assert await machine.get("/etc/systemd/system/a.service") == b"x"
+        await machine.run("systemctl", "enable", "--now", "a")
+        assert (await machine.run("systemctl", "is-active", "a")).stdout == "active\n"
+        assert (await machine.run("ls", "/etc/systemd/system")).stdout == "a.service\n"
+        await machine.run("rm", "-rf", "/etc/systemd")
+        assert await machine.get("/etc/systemd/system/a.service") is None
+        with pytest.raises(CommandFailed, match=r"Unit b\.service not found"):
+            await machine.run("systemctl", "start", "b")
+        with pytest.raises(CommandFailed, match=r"Driver\.respond"):
+            await machine.run("unknown")
+        assert (await machine.script("true", check=False)).exit_status == 127
+    assert {order.user for order in machines.machine("n1").ordered} == {"op_1.1"}
+
+
+async def test_many_commands_in_one_round_trip_arrive_one_by_one() -> None:
+    machines = SimulatedMachines(respond, lambda user: True)
+    unit = File("/etc/systemd/system/kv.service", "x")
+    async with machines.serving(["n1"]), connect(target(machines, operation_id="op_1")) as machine:
+        put, loud, _, _, _, got = await machine.run_all(
+            commands.put_all([unit, File("/etc/kv.key", b"\xff\x00")]),
+            commands.run("shout", input="hello", as_user="kv"),
+            units.enable("kv"),
+            units.RELOAD,
+            units.restart("kv"),
+            commands.get_all("/etc/kv.key", "/absent"),
+        )
+        assert (put.stdout.split(), loud.stdout) == (["0", "1"], "HELLO")
+        assert commands.contents(("/etc/kv.key", "/absent"), got.stdout) == {
+            "/etc/kv.key": b"\xff\x00",
+            "/absent": None,
+        }
+        assert await machine.get("/etc/kv.key") == b"\xff\x00"
+        assert await machine.put_all([unit, File("/etc/kv.key", "new")]) == ("/etc/kv.key",)
+        assert await machine.get_all("/etc/kv.key", "/absent") == {"/etc/kv.key": b"new", "/absent": None}
+    simulated = machines.machine("n1")
+    assert (simulated.units, simulated.starts) == ({"kv.service": "active"}, {"kv.service": 1})
+    assert simulated.commands == 9
+
+
+async def test_many_commands_stop_at_the_first_that_fails_unless_all_are_wanted() -> None:
+    machines = SimulatedMachines(respond, lambda user: True)
+    async with machines.serving(["n1"]), connect(target(machines, operation_id="op_1")) as machine:
+        machines.machine("n1").fails_at = 2
+        parts = [commands.run("true"), commands.run("mkdir", "/srv"), commands.run("true")]
+        with pytest.raises(CommandFailed, match="mkdir /srv"):
+            await machine.run_all(*parts)
+        assert machines.machine("n1").commands == 2
+        machines.machine("n1").fails_at = 2
+        assert [ran.exit_status for ran in await machine.run_all(*parts, check=False)] == [0, 1, 0]
+
+
+async def test_of_standard_input_only_scripts_are_recorded() -> None:
+    machines = SimulatedMachines(respond, lambda user: True)
+    async with machines.serving(["n1"]), connect(target(machines, operation_id="op_1")) as machine:
+        await machine.put_all([File("/etc/kv.conf", "https://docs.example/kv")])
+        await machine.run("shout", input="https://mirror.example")
+        await machine.run_all(commands.script("curl https://evil.example"), check=False)
+    recorded = " ".join(order.script for order in machines.machine("n1").ordered)
+    assert "evil.example" in recorded
+    assert "docs.example" not in recorded
+    assert "mirror.example" not in recorded
+
+
+async def test_an_observer_can_only_read() -> None:
+    machines = SimulatedMachines(respond, lambda user: True)
+    async with machines.serving(["n1"]), connect(target(machines, instance_id="inst_1")) as machine:
+        with pytest.raises(CommandFailed, match="Permission denied"):
+            await machine.put("/etc/file", "x")
+        with pytest.raises(CommandFailed, match="Permission denied"):
+            await machine.put_all([File("/etc/file", "x")])
+        assert await machine.get("/etc/file") is None
+
+
+async def test_a_machine_that_is_cut_off_is_unreachable_until_it_is_opened() -> None:
+    machines = SimulatedMachines(respond, lambda user: True)
+    async with machines.serving(["n1"]), connect(target(machines, operation_id="op_1")) as machine:
+        machines.cut("n1")
+        with pytest.raises(MachineUnreachable):
+            await machine.run("true")
+        await machines.open("n1")
+        await machine.run("true")
+
+
+async def test_no_other_process_can_take_the_port_of_a_machine_that_is_cut_off() -> None:
+    machines = SimulatedMachines(respond, lambda user: True)
+    async with machines.serving(["n1"]):
+        machines.cut("n1")
+        host, port = machines.address("n1").split(":")
+        with socket.socket() as other:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with pytest.raises(OSError, match="in use"):
+                other.bind((host, int(port)))
+        with pytest.raises(MachineUnreachable):
+            async with connect(target(machines, operation_id="op_1")):
+                pass
+
+
+async def test_access_ends_with_the_lease() -> None:
+    machines = SimulatedMachines(respond, lambda user: user != "op_1.1")
+    async with machines.serving(["n1"]), connect(target(machines, operation_id="op_1")) as machine:
+        with pytest.raises(CommandFailed, match="has ended with the lease"):
+            await machine.run("true")
+        with pytest.raises(CommandFailed, match="has ended with the lease"):
+            await machine.run_all(commands.run("true"), check=False)
+    assert len(machines.machine("n1").ordered) == 2

@@ -1,0 +1,55 @@
+"""Which operations the kit tries, from the manifest alone."""
+
+from pathlib import Path
+
+from gpuaas_sdk.conformance import Driver, plan
+from gpuaas_sdk.controller import App, Manifest
+
+BASE = """
+slug: demo
+display_name: Demo
+version: 1.0.0
+runtime_backend: machines
+operating_modes: [managed]
+control_plane_scopes: [instance]
+topologies: {}
+deploy_form: {type: object}
+"""
+
+
+def manifest(folder: Path, more: str) -> Manifest:
+    (folder / "manifest.yaml").write_text(BASE + more)
+    return App("demo", manifest=folder / "manifest.yaml").manifest
+
+
+def tour(folder: Path, more: str, kinds: tuple[str, ...] = ()) -> list[str]:
+    return [str(move) for move in plan.tour(manifest(folder, more), Driver(), kinds)]
+
+
+def test_every_operation_of_the_manifest_is_tried_and_the_end_comes_last(tmp_path: Path) -> None:
+    roles = "roles: [{component_key: head, min: 1, max: 1}, {component_key: worker, max: 9, operations: [add, remove]}]"
+    more = f"{roles}\ninstance_operations: [stop, start]"
+    assert tour(tmp_path, more) == ["deploy", "add worker", "stop", "start", "remove worker", "decommission"]
+
+
+def test_a_full_role_gets_no_member_and_keeps_its_last_one(tmp_path: Path) -> None:
+    roles = "roles: [{component_key: head, min: 1, max: 1, operations: [add, drain, resume]}]"
+    assert tour(tmp_path, roles) == ["deploy", "drain head", "resume head", "decommission"]
+
+
+def test_an_upgrade_starts_at_a_version_from_which_it_is_possible(tmp_path: Path) -> None:
+    more = 'roles: []\ninstance_operations: [upgrade]\nupgrades_from: ["0.9.*"]'
+    assert plan.previous_version(manifest(tmp_path, more)) == "0.9.0"
+    assert tour(tmp_path, more) == ["deploy", "upgrade", "decommission"]
+    assert tour(tmp_path, "roles: []\ninstance_operations: [upgrade]") == ["deploy", "decommission"]
+
+
+def test_selected_kinds_limit_the_tour_and_a_deploy_always_comes_first(tmp_path: Path) -> None:
+    roles = "roles: [{component_key: worker, max: 9, operations: [add, drain, remove]}]"
+    assert tour(tmp_path, roles, ("drain",)) == ["deploy", "drain worker"]
+
+
+def test_an_action_that_needs_inputs_is_tried_only_if_the_driver_has_them(tmp_path: Path) -> None:
+    action = "{{name: {}, title: T, permission: apps.instance.read, input_schema: {{required: [{}]}}}}"
+    more = f"roles: []\nactions: [{action.format('list', '')}, {action.format('send', 'text')}]"
+    assert tour(tmp_path, more) == ["deploy", "action list", "decommission"]
