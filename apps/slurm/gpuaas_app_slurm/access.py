@@ -3,7 +3,7 @@
 import msgspec
 from gpuaas_sdk.controller import AccessBundle, Command, Connection
 
-from gpuaas_app_slurm.workload import config, home
+from gpuaas_app_slurm.workload import choices, config, home
 
 
 class Login(msgspec.Struct, frozen=True):
@@ -39,6 +39,7 @@ def bundle(
             Connection(name="login", url=f"ssh://{login.address}"),
             Connection(name="slurmctld", url=f"tcp://{controller_address}:6817"),
             Connection(name="slurmdbd", url=f"tcp://{controller_address}:6819"),
+            *([Connection(name="rest", url=config.rest_url(controller_address))] if inputs.rest_api else []),
         ],
         paths={
             "slurm.conf": "/etc/slurm/slurm.conf",
@@ -55,8 +56,9 @@ def bundle(
             f"Log in to {login.hostname} as yourself: `gpuaas ssh {instance_name}`. All people of the project can.",
             f"Admins enter as root with `gpuaas ssh {instance_name} --root`, for example for `sudo -iu {user}`.",
             f"Every user is in the Slurm account `default`: {', '.join(inputs.users)}.",
-            "MPI programs start with `srun ./program`; PMIx is the default.",
+            "MPI programs start with `srun ./program`; `srun --mpi=list` shows which interfaces this Slurm has.",
             f"A job without `--time` gets {inputs.default_time}; at most {inputs.max_time} can be requested.",
+            *(_partition_note(partition) for partition in inputs.partitions),
             _home_note(homes),
         ],
     )
@@ -65,6 +67,11 @@ def bundle(
 def _surprising(title: str, homes: home.Home) -> str:
     """Add to the title of a command where its output is, if that is not where people look for it."""
     return f"{title} (its output is on the machine that ran it)" if homes.kind == "local" else title
+
+
+def _partition_note(partition: choices.Partition) -> str:
+    limits = f"without `--time` {partition.default_time}, at most {partition.max_time}"
+    return f"`--partition={partition.name}` has the same workers: {limits}, priority tier {partition.priority_tier}."
 
 
 def _home_note(homes: home.Home) -> str:

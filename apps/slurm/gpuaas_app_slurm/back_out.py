@@ -5,21 +5,19 @@ Steps have other names than those of the handlers, because both belong to the sa
 import datetime
 
 from gpuaas_sdk.checks import Check
-from gpuaas_sdk.controller import Evidence, Member, Operation, Permanent
+from gpuaas_sdk.controller import Evidence, Member, Operation, Permanent, members
 from gpuaas_sdk.machine import Machine
 
 from gpuaas_app_slurm import reports, roles, take_down
 from gpuaas_app_slurm.settings import Settings
 from gpuaas_app_slurm.workload import nodes, state
-
-DESTROYED = ("removing",)
-"""From this status on, Slurm is being taken off the machine, and the removal can only be finished."""
+from gpuaas_app_slurm.workload.footprint import SLURM
 
 
 async def undo_drain(op: Operation, settings: Settings) -> None:
     """Lift the drains that this operation has set."""
     head = await reports.head(op)
-    await op.each(op.to_do, lambda member: _lift_drain(op, member, head), raises=False)
+    await op.each(op.to_do, lambda member: lift_drain(op, member, head), raises=False)
     await reports.publish_access(op)
 
 
@@ -45,13 +43,13 @@ async def undo_add(op: Operation, settings: Settings) -> None:
 
 
 async def undo_deploy(op: Operation, settings: Settings) -> None:
-    """Take Slurm off every machine. The workers go first, because the controller shows whether they run jobs."""
+    """Take Slurm off every machine. The nodes go first, because the controller shows whether they run jobs."""
     controllers = tuple(member for member in op.members if member.component_key == roles.CONTROLLER)
-    await op.each(roles.workers_of(op.members), lambda member: _leave(op, member, None, settings))
+    await op.each(roles.nodes_of(op.members), lambda member: _leave(op, member, None, settings))
     await op.each(controllers, lambda member: _leave(op, member, None, settings))
 
 
-async def _lift_drain(op: Operation, member: Member, head: Machine) -> None:
+async def lift_drain(op: Operation, member: Member, head: Machine) -> None:
     name = await reports.node_name(op, member)
     await op.step("lift the drain", nodes.undrain, head, name, op.id, member=member)
     before = op.status_before(member)
@@ -65,12 +63,8 @@ async def _lift_drain(op: Operation, member: Member, head: Machine) -> None:
 
 
 async def _keep(op: Operation, member: Member, head: Machine) -> None:
-    if op.now(member).status in DESTROYED:
-        raise Permanent(
-            f"the removal of {member.node_name} has already begun and cannot be undone",
-            fix=f"gpuaas op retry {op.id} --reason 'finish the removal'",
-        )
-    await _lift_drain(op, member, head)
+    members.require_intact(op, member)
+    await lift_drain(op, member, head)
 
 
 async def _drain_again(op: Operation, member: Member, head: Machine) -> None:
@@ -89,16 +83,18 @@ async def _set_drain(op: Operation, head: Machine, name: str) -> None:
 
 async def _leave(op: Operation, member: Member, head: Machine | None, settings: Settings) -> None:
     """Take a member that joined, or began to, off its machine. Without a controller there is no node to delete."""
+    if op.now(member).status in ("removed", "tombstoned"):
+        return  # The undo was interrupted after this member, and is repeated.
     if op.now(member).status == "requested":
-        await op.report(member, status="removed", reason="nothing was done on its machine")
+        await members.leave_untouched(op, member)
         return
     if not await op.answers(member, patience_s=settings.reach_leaving_s):
         if member.was_ready:
             raise Permanent(f"machine {member.node_name} ({member.address}) does not answer", fix="start the machine")
-        await take_down.give_up(op, member)
+        await members.give_up(op, member, SLURM)
         return
     if op.now(member).status != "removing":
-        await op.report(member, status="removing", reason=op.reason, evidence=await _idle(op, member, head))
+        await members.begin_removal(op, member, await _idle(op, member, head))
     if head is not None:
         name = await reports.node_name(op, member)
         await op.step("delete the node that joined", nodes.delete, head, name, member=member)
@@ -110,8 +106,7 @@ async def _idle(op: Operation, member: Member, head: Machine | None) -> Evidence
     """Return evidence that no job runs on a member that is taken back; wait for the end of its jobs."""
     observed_at = datetime.datetime.now(datetime.UTC)
     if not member.was_ready:
-        detail = "the member was never ready, so it ran no job"
-        return Evidence(state="idle", source="the platform's record", observed_at=observed_at, detail=detail)
+        return members.never_ready()
     machine = head or await op.machine(roles.controller_of(op.members))
     if member.component_key == roles.CONTROLLER:
         return take_down.evidence_of_queue(await nodes.jobs_of_cluster(machine), observed_at)

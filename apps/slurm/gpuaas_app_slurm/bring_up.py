@@ -1,29 +1,37 @@
 """The handlers of deploy and add: install Slurm, join the machines, run a first job. Registered by `controller`."""
 
 import asyncio
-from dataclasses import dataclass
+import contextlib
+from collections.abc import AsyncIterator, Coroutine
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from gpuaas_sdk.checks import Check
-from gpuaas_sdk.controller import Member, Operation, Permanent, Refused
+from gpuaas_sdk.controller import Member, Operation, Permanent, members, package_sources
 from gpuaas_sdk.machine import Machine, MachineUnreachable
 
 from gpuaas_app_slurm import homes_of_cluster, login, reports, roles
 from gpuaas_app_slurm.settings import Settings
 from gpuaas_app_slurm.workload import (
+    choices,
     cluster,
     config,
     facts,
     home,
     nodes,
-    receipts,
     reporter,
+    rest,
     slurm,
     state,
-    uninstall,
+    users,
 )
+from gpuaas_app_slurm.workload.footprint import SLURM
+from gpuaas_app_slurm.workload.removal_acts import SlurmActs
 
-POLL_S = 0.2
+POLL_S = 0.1
+BUSY_POLL_S = 2.0
+"""How often a node is asked for jobs of people while its first job waits."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,14 @@ class Joining:
     inputs: config.Inputs
     settings: Settings
     homes: home.Home
+    users: tuple[users.User, ...]
+    """The users of the cluster who are not people of the project."""
+    seen: dict[str, facts.Facts] = field(default_factory=dict)
+    """Facts that were read before the packages were installed, by allocation."""
+    prepared: dict[str, facts.Facts] = field(default_factory=dict)
+    """Facts of the nodes that this process gave their files, by allocation. A later attempt begins without them."""
+    with_reporter: set[str] = field(default_factory=set)
+    """Allocations whose machines this process gave the files of the health reporter."""
 
     @property
     def controller(self) -> Member:
@@ -43,29 +59,35 @@ class Joining:
 async def deploy(op: Operation, settings: Settings) -> None:
     inputs = config.parse_inputs(op.instance.inputs)
     config.check_users(inputs.users)
-    config.check_times(inputs)
+    choices.check(inputs.scheduler)
     roles.refuse_shared_logins(op.members)
     controller = roles.controller_of(op.members)
     reached = await op.each(op.to_do, lambda member: _reach(op, member, settings), raises=False)
     if _is_failed(op, controller):
         return  # There is no cluster without its controller.
     present = tuple(member for member in op.members if not _is_failed(op, member))
-    homes = await homes_of_cluster.chosen(op, controller, present, inputs)
-    joining = Joining(op, inputs, settings, homes)
+    homes, seen = await homes_of_cluster.chosen(op, controller, present, inputs)
+    joining = Joining(op, inputs, settings, homes, users.at_deploy(inputs.users), seen)
     installed = await op.each(reached.ok, lambda member: _prepare(joining, member, present), raises=False)
     if _is_failed(op, controller):
         return
-    await _join_and_prove(joining, roles.nodes_of(installed.ok))
-    await _report_on(op, controller, settings, present)
+    async with beside(_finish_controller(joining, present)):
+        await _join_and_prove(joining, roles.nodes_of(installed.ok))
+    if not _is_alone(controller, present):
+        await _report_on(joining, controller, present)
     await reports.ready_controller(op, controller, inputs)
     await reports.publish_access(op)
 
 
 async def add(op: Operation, settings: Settings) -> None:
     inputs = config.parse_inputs(op.instance.inputs)
-    await reports.head(op)
-    homes = await homes_of_cluster.checked(op, roles.controller_of(op.members), op.to_do, inputs)
-    joining = Joining(op, inputs, settings, homes)
+    roles.refuse_joining_shared_logins(op.to_do, op.members, op.instance.name)
+    head = await reports.head(op)
+    homes, accounts = await asyncio.gather(
+        homes_of_cluster.checked(op, roles.controller_of(op.members), op.to_do, inputs),
+        users.of_cluster(head, inputs.users),
+    )
+    joining = Joining(op, inputs, settings, homes, accounts)
     installed = await op.each(op.to_do, lambda member: _install(joining, member, ()), raises=False)
     await _join_and_prove(joining, installed.ok)
     await reports.publish_access(op)
@@ -76,7 +98,7 @@ async def _reach(op: Operation, member: Member, settings: Settings) -> None:
         await machine.run("true")
 
     async def step() -> None:
-        await reports.with_machine(op, member, "reach the machine", settings, answer)
+        await members.on_machine(op, member, "reach the machine", answer, patience_s=settings.reach_s)
 
     await op.advance(member, "provisioning")
     await op.step("reach the machine", step, member=member)
@@ -96,116 +118,167 @@ async def _install(joining: Joining, member: Member, present: tuple[Member, ...]
         return  # If both roles share a machine, the step of the controller installs for both.
 
     async def install(machine: Machine) -> None:
-        await _take_over(op, member, machine)
-        users = joining.inputs.user_ids()
-        await slurm.install(machine, op.instance.instance_id, roles_here, users, op.say, joining.homes)
+        await members.take_over(op, member, machine, SLURM, SlurmActs())
+        source = await package_sources.of(op, member, machine, SLURM, joining.inputs.packages)
+        instance_id, homes, address = op.instance.instance_id, joining.homes, joining.controller.address
+        more = rest.packages(joining.inputs.rest_api, roles_here)
+        seen = await slurm.install(
+            machine, instance_id, roles_here, joining.users, op.say, homes, source, address, more
+        )
+        if seen is not None:
+            joining.prepared[member.allocation_id] = seen
+            joining.with_reporter.add(member.allocation_id)
 
     async def step() -> None:
-        await reports.with_machine(op, member, "install packages", joining.settings, install)
+        await members.on_machine(op, member, "install packages", install, patience_s=joining.settings.reach_s)
 
     await op.advance(member, "provisioning")
     await op.step("install packages", step, member=member)
-
-
-async def _take_over(op: Operation, member: Member, machine: Machine) -> None:
-    """Remove what instances that no longer use the machine have left there. Refuse the machine of another instance."""
-    for instance_id in await receipts.others(machine, op.instance.instance_id):
-        if await op.is_used_by(instance_id, member):
-            raise Refused(
-                f"machine {machine.hostname} already belongs to another Slurm instance: {instance_id}",
-                fix="decommission the other instance on this machine first, or choose another allocation",
-            )
-        await op.say(f"removing what {instance_id}, which no longer uses {machine.hostname}, has left there")
-        await uninstall.remove_all(machine, instance_id, op.say)
 
 
 async def _start_controller(joining: Joining, member: Member, present: tuple[Member, ...]) -> None:
     op = joining.op
 
     async def start(machine: Machine) -> None:
-        own = await facts.read(machine)
-        others = await _facts_of_others(op, member, present)
+        own = joining.seen.get(member.allocation_id) or await facts.read(machine)
+        others = await _facts_of_others(joining, member, present)
         cluster.refuse_same_names((own, *others))
-        is_shared = roles.WORKER in roles.roles_on(present, member.allocation_id)
+        roles_here = roles.roles_on(present, member.allocation_id)
+        is_shared = roles.WORKER in roles_here
         workers = (own, *others) if is_shared else others
         wanted = cluster.cluster_of(op.instance.instance_id, joining.inputs, own, machine.address, workers)
-        await slurm.start_controller(machine, wanted, joining.inputs.users, joining.settings, op.say)
-        await reports.sync_people(op, machine, joining.inputs, joining.settings)
+        await slurm.start_controller(machine, wanted, joining.inputs.users, joining.settings, op.say, roles_here)
+        joining.with_reporter.add(member.allocation_id)
 
     await op.advance(member, "joining")
-    await reports.with_machine(op, member, "start the controller", joining.settings, start)
+    await members.on_machine(op, member, "start the controller", start, patience_s=joining.settings.reach_s)
+
+
+async def _finish_controller(joining: Joining, present: tuple[Member, ...]) -> None:
+    """Do what the nodes need not wait for: give people their place in Slurm, and start the health reporter."""
+    op, member = joining.op, joining.controller
+
+    async def sync(machine: Machine) -> None:
+        await reports.sync_people(op, machine, joining.inputs, joining.settings)
+
+    await members.on_machine(op, member, "start the controller", sync, patience_s=joining.settings.reach_s)
+    if _is_alone(member, present):
+        await _report_on(joining, member, present)
+
+
+def _is_alone(controller: Member, present: tuple[Member, ...]) -> bool:
+    """Return whether the machine has no other role, so that it is complete before the nodes have joined."""
+    return roles.roles_on(present, controller.allocation_id) == (roles.CONTROLLER,)
 
 
 async def _join_and_prove(joining: Joining, installed: tuple[Member, ...]) -> None:
     op = joining.op
-    joined = await op.each(installed, lambda member: _join(joining, member), raises=False)
-    if not joined.ok:
+    if not installed:
         return
     head = await op.machine(joining.controller)
-    await op.each(joined.ok, lambda member: _prove(joining, member, head), raises=False)
+    common, looks = await slurm.read_common(head, joining.inputs), nodes.Looks(head)
+    joined = await op.each(installed, lambda member: _join(joining, member, common, looks), raises=False)
+    await op.each(joined.ok, lambda member: _prove(joining, member, head, looks), raises=False)
 
 
-async def _join(joining: Joining, member: Member) -> None:
-    op, inputs = joining.op, joining.inputs
+async def _join(joining: Joining, member: Member, common: slurm.Common, looks: nodes.Looks) -> None:
+    op, role = joining.op, member.component_key
 
     async def join(machine: Machine) -> None:
-        head = await op.machine(joining.controller)
-        homes = await home.in_use(head, inputs.home, head.address)
-        cgroup, role = await slurm.used_cgroup(head), member.component_key
-        await slurm.join(machine, head, cgroup, joining.settings, op.say, inputs.auth, homes, role)
+        head, prepared = await op.machine(joining.controller), joining.prepared.get(member.allocation_id)
+        await slurm.join(machine, head, common, joining.settings, op.say, role, prepared, looks)
 
     async def step() -> None:
-        await reports.with_machine(op, member, "join the cluster", joining.settings, join)
+        await members.on_machine(op, member, "join the cluster", join, patience_s=joining.settings.reach_s)
 
     await op.advance(member, "joining")
     await op.step("join the cluster", step, member=member)
 
 
-async def _prove(joining: Joining, member: Member, head: Machine) -> None:
+async def _prove(joining: Joining, member: Member, head: Machine, looks: nodes.Looks) -> None:
     """Report the member as ready after a job ran on it, or, on a login machine, a question was answered."""
     op, user = joining.op, joining.inputs.users[0]
-    await _report_on(op, member, joining.settings, op.members)
+    async with beside(_report_on(joining, member, op.members)):
+        if member.component_key == roles.WORKER:
+            name = (await op.machine(member)).hostname
+            await op.step("first job runs", run_first_job, op, head, name, user, joining.settings, looks, member=member)
     if member.component_key == roles.LOGIN:
         await login.report_ready(op, member, user)
-        return
-    name = (await op.machine(member)).hostname
-    await op.step("first job runs", _run_first_job, op, head, name, user, joining.settings, member=member)
-    await reports.ready_worker(op, member, head)
+    else:
+        await reports.ready_worker(op, member, head, looks)
 
 
-async def _report_on(op: Operation, member: Member, settings: Settings, present: tuple[Member, ...]) -> None:
+@contextlib.asynccontextmanager
+async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Do this work while the block runs. If the block fails, it is stopped."""
+    working = asyncio.ensure_future(work)
+    try:
+        yield
+        await working
+    finally:
+        working.cancel()
+        await asyncio.wait({working})
+
+
+async def _report_on(joining: Joining, member: Member, present: tuple[Member, ...]) -> None:
     """Start the health reporter of the machine, which now is what it should be."""
     roles_here = roles.roles_on(present, member.allocation_id)
+    is_written = member.allocation_id in joining.with_reporter
 
     async def start(machine: Machine) -> None:
-        await reporter.start(machine, roles_here)
+        await reporter.start(machine, roles_here, is_written=is_written)
 
-    await reports.with_machine(op, member, "start the health reporter", settings, start)
+    patience_s = joining.settings.reach_s
+    await members.on_machine(joining.op, member, "start the health reporter", start, patience_s=patience_s)
 
 
-async def _run_first_job(op: Operation, head: Machine, name: str, user: str, settings: Settings) -> None:
-    """Check that a job runs on the node. If it does not, pass only if the node runs jobs of other users."""
+async def run_first_job(
+    op: Operation, head: Machine, name: str, user: str, settings: Settings, looks: nodes.Looks | None = None
+) -> None:
+    """Check that a job runs on the node. If it does not, pass only if the node ran jobs of people while it waited."""
+    looks = looks or nodes.Looks(head)
     await op.say(f"{user} runs srun on {name}")
-    check = await nodes.canary(head, user, (name,), settings.first_job_s)
+    running = asyncio.ensure_future(nodes.canary(head, user, (name,), settings.first_job_s))
+    try:
+        is_busy = await _runs_jobs_of_people(looks, name, until=running)
+        check = await running
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
     if check.ok:
-        await op.until(partial(_is_first_job_over, head, name), within_s=settings.first_job_s, every_s=POLL_S)
-        return
-    node = await nodes.read(head, name)
-    if node is None or not node.flags & state.WORKING:
+        over = partial(is_first_job_over, looks, name)
+        await op.until(over, within_s=settings.first_job_s, every_s=POLL_S)
+    elif not is_busy:
         raise Permanent(check.reason, fix=f"sinfo -N -l; srun -w {name} hostname")
 
 
-async def _is_first_job_over(head: Machine, name: str) -> Check:
-    return state.last_job_over((name,), await nodes.read_all(head))
+async def _runs_jobs_of_people(looks: nodes.Looks, name: str, *, until: asyncio.Future[Check]) -> bool:
+    """Return whether the node ran jobs of people at some time until the first job ended. In a cluster with a queue,
+    these start first, and the first job can wait for longer than its limit. If it ran, this is not asked again."""
+    while not await looks.runs_jobs_of_people(name):
+        if until.done():
+            return False
+        await asyncio.wait({until}, timeout=BUSY_POLL_S)
+        if until.done() and until.result().ok:
+            return False
+    return True
 
 
-async def _facts_of_others(op: Operation, controller: Member, members: tuple[Member, ...]) -> tuple[facts.Facts, ...]:
+async def is_first_job_over(looks: nodes.Looks, name: str) -> Check:
+    return state.last_job_over((name,), await looks.nodes())
+
+
+async def _facts_of_others(
+    joining: Joining, controller: Member, members: tuple[Member, ...]
+) -> tuple[facts.Facts, ...]:
     """Return the facts of the other machines. Leave out unreachable machines: the steps of their members will fail."""
     others = [member for member in members if member.allocation_id != controller.allocation_id]
 
     async def read(member: Member) -> facts.Facts | None:
+        if member.allocation_id in joining.seen:
+            return joining.seen[member.allocation_id]
         try:
-            return await facts.read(await op.machine(member))
+            return await facts.read(await joining.op.machine(member))
         except MachineUnreachable:
             return None
 

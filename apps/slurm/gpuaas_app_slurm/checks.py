@@ -7,15 +7,20 @@ from typing import Literal
 
 import msgspec
 
-from gpuaas_app_slurm.workload import state
+from gpuaas_app_slurm.workload import footprint, state
 from gpuaas_app_slurm.workload.observed import Closer, Observed, ObservedNode, Report, Reported
 
 CRASH_LOOP_RESTARTS = 3
 """So many automatic restarts of a daemon count as a crash loop while it does not run."""
+CLOCK_REFUSED_S = 60
+"""From this difference on, other faults of a machine count as consequences: Slurm refuses credentials that are too old.
+On machines, 30 s were accepted and 120 s were not."""
 HEALTH_CHECK = "/etc/slurm/gpuaas/health-check"
 HEALTH_CHECK_PREFIX = "gpuaas-check:"
 """The reason of each drain by Slurm's own health check of a node starts with this text."""
 _CONTROLLER_UNITS = {"mariadb": "DatabaseDown", "slurmdbd": "AccountingDown"}
+_FORCED = "--force --reason 'machine lost'"
+"""The command line refuses --force without a reason."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -27,12 +32,13 @@ class Finding(msgspec.Struct, frozen=True):
     """`failed`: the member does no work. `degraded`: it works, but not as it should."""
     reason: str
     fix: str
+    """What a person does. It ends with a command that can be copied: alone, or after a colon."""
     repairs: bool = False
     """Whether the app requests the repair by itself."""
 
     @property
     def text(self) -> str:
-        return f"{self.code}: {self.reason}. Fix: {self.fix}"
+        return f"{self.code}: {self.reason}."
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -49,12 +55,21 @@ class Machine(msgspec.Struct, frozen=True):
         return f"gpuaas member repair {self.instance} {self.member or self.name}"
 
     def as_root(self, command: str) -> str:
-        return f"gpuaas ssh {self.name} --root -- {command}"
+        """Return the command that a person types. `gpuaas ssh --root` enters as a user that has sudo."""
+        return f"gpuaas ssh {self.name} --root -- sudo {command}"
 
 
 def of_controller(machine: Machine, seen: Observed) -> list[Finding]:
     """Return the faults of the machine of slurmctld, the worst first."""
-    findings = [*_scheduler(machine, seen), *_accounting(machine, seen), *_of_machine(machine, seen.own)]
+    if left := _move_left(seen):
+        return [left, *_of_machine(machine, seen.own)]
+    findings = [
+        *_scheduler(machine, seen),
+        *_accounting(machine, seen),
+        *_rotation(machine, seen),
+        *_rest(machine, seen),
+        *_of_machine(machine, seen.own),
+    ]
     return sorted(findings, key=lambda finding: finding.status != "failed")
 
 
@@ -63,26 +78,39 @@ def of_worker(
 ) -> list[Finding]:
     """Return the faults of a worker, the worst first. `closer` is the look at its machine, if there was one."""
     if closer is not None and closer.unreachable and (node is None or node.slurmd_port != "open" or node.is_stale):
-        if_lost = f"gpuaas member remove {machine.instance} {machine.member or machine.name} --force"
-        return [_machine_silent(machine, closer.unreachable, if_lost)]
+        return [unreachable_worker(machine, closer.unreachable)]
     findings = [
         *_key(machine, node, closer, head),
         *_slurmd(machine, node, closer),
         *_registered(machine, node, closer),
         *_reporter(machine, node, closer),
         *_drained(machine, node),
-        *_of_machine(machine, Reported(report=_newest(node, closer), clock_off_s=node.clock_off_s if node else 0)),
+        *_of_machine(machine, Reported(report=_newest(node, closer), clock_off_s=_clock_off_s(node, closer))),
         *_version(machine, node, version),
     ]
     # While slurmd restarts, no program on its machine reaches the cluster. It counts when reports stay away too.
     if not findings and closer is not None and not closer.scheduler.ok and node is not None and node.is_stale:
         findings = [_cluster_unreachable(machine, closer)]
-    return sorted(findings, key=lambda finding: finding.status != "failed")
+    findings = sorted(findings, key=lambda finding: finding.status != "failed")
+    return _clock_first(findings, _clock_off_s(node, closer))
+
+
+def never_joined(machine: Machine) -> Finding:
+    """Return the fault of a member whose join was declared done too early. A repair installs nothing."""
+    reason = f"Slurm has no node {machine.name}: its join was declared done before its end"
+    fix = f"remove it, then add it again: gpuaas member remove {machine.instance} {machine.member or machine.name}"
+    return Finding("NeverJoined", "degraded", reason, fix)
+
+
+def unreachable_worker(machine: Machine, error: str) -> Finding:
+    """Return the fault of a machine that runs jobs, or where people log in."""
+    if_lost = f"gpuaas member remove {machine.instance} {machine.member or machine.name} {_FORCED}"
+    return _machine_silent(machine, error, if_lost)
 
 
 def unreachable_controller(machine: Machine, error: str) -> Finding:
     """Return the fault of the machine of slurmctld. It cannot be removed alone: the cluster ends with it."""
-    return _machine_silent(machine, error, f"gpuaas decommission {machine.instance} --force")
+    return _machine_silent(machine, error, f"gpuaas decommission {machine.instance} {_FORCED}")
 
 
 def _machine_silent(machine: Machine, error: str, if_lost: str) -> Finding:
@@ -90,7 +118,8 @@ def _machine_silent(machine: Machine, error: str, if_lost: str) -> Finding:
         "MachineSilent",
         "failed",
         f"machine {machine.name} ({machine.address}) does not answer: {error}",
-        f"start the machine or restore its network; it returns by itself. If it is lost: {if_lost}",
+        "start the machine or restore its network, and it returns by itself; if it is lost, give it up "
+        f"({if_lost}). To see whether it answers: gpuaas ssh {machine.name} -- uptime",
     )
 
 
@@ -102,6 +131,19 @@ def _cluster_unreachable(machine: Machine, closer: Closer) -> Finding:
 def _scheduler(machine: Machine, seen: Observed) -> Iterator[Finding]:
     if not seen.scheduler.ok:
         yield Finding("SchedulerDown", "failed", seen.scheduler.reason, machine.repair, repairs=True)
+
+
+def _move_left(seen: Observed) -> Finding | None:
+    """Return the fault of the old machine of a move that did not end. A repair would start a second slurmctld there."""
+    move = seen.own.report.move if seen.own.report else {}
+    if seen.scheduler.ok or not move:
+        return None
+    to = move.get("node_name", "another machine")
+    reason = (
+        f"the move of the controller to {to} did not end; {to} may have the newest queue and accounting and run "
+        "slurmctld, so do not release it"
+    )
+    return Finding("MoveLeft", "failed", reason, f"gpuaas op retry {move.get('operation_id', 'ID')} --reason TEXT")
 
 
 def _accounting(machine: Machine, seen: Observed) -> Iterator[Finding]:
@@ -116,6 +158,14 @@ def _accounting(machine: Machine, seen: Observed) -> Iterator[Finding]:
     # slurmdbd reports this before the next report of the machine shows that the database is down.
     code = "DatabaseDown" if "connect to database" in seen.accounting.reason else "AccountingDown"
     yield Finding(code, "degraded", seen.accounting.reason, machine.repair, repairs=True)
+
+
+def _rest(machine: Machine, seen: Observed) -> Iterator[Finding]:
+    report = seen.own.report
+    unit, _ = report.units.get(footprint.REST_UNIT, ("active", 0)) if report else ("active", 0)
+    if unit not in ("active", "reloading", "activating"):
+        reason = f"slurmrestd on {machine.name} is {unit}: jobs run, but the REST API does not answer"
+        yield Finding("RestDown", "degraded", reason, machine.repair, repairs=True)
 
 
 def _slurmd(machine: Machine, node: ObservedNode | None, closer: Closer | None) -> Iterator[Finding]:
@@ -134,11 +184,22 @@ def _slurmd(machine: Machine, node: ObservedNode | None, closer: Closer | None) 
         yield Finding("SlurmdDown", "failed", reason, machine.repair, repairs=True)
 
 
+def _rotation(machine: Machine, seen: Observed) -> Iterator[Finding]:
+    if seen.own.report is not None and seen.own.report.rotation == "left":
+        reason = "the replacement of the authentication key did not end: the cluster works, and accepts the old key too"
+        yield Finding("KeyRotationLeft", "degraded", reason, f"gpuaas action run {machine.instance} auth.rotate")
+
+
 def _key(machine: Machine, node: ObservedNode | None, closer: Closer | None, head: Reported) -> Iterator[Finding]:
-    report, right = _newest(node, closer), head.report.key if head.report else ""
-    if report is not None and right and report.key != right:
+    report = _newest(node, closer)
+    if report is None or head.report is None or head.report.rotation:
+        return  # While the key is replaced, machines get the new one one after the other.
+    if head.report.key and report.key != head.report.key:
         reason = f"the authentication key on {machine.name} is not the key of the cluster"
         yield Finding("KeyMismatch", "failed", reason, machine.repair, repairs=True)
+    elif report.rotation == "left":
+        reason = f"{machine.name} was away when the authentication key was replaced, and still accepts the old one"
+        yield Finding("KeyRotationLeft", "degraded", reason, machine.repair, repairs=True)
 
 
 def _registered(machine: Machine, node: ObservedNode | None, closer: Closer | None) -> Iterator[Finding]:
@@ -154,7 +215,10 @@ def _registered(machine: Machine, node: ObservedNode | None, closer: Closer | No
     answers = closer is None or closer.scheduler.ok
     if not answers:
         reason += f"; from the machine itself, {closer.scheduler.reason if closer else ''}"
-    yield Finding("NodeDown", "failed", reason, machine.repair, repairs=not _set_by_a_person(node))
+    if _set_by_a_person(node):
+        yield Finding("NodeDown", "failed", reason, f"ask {node.reason_by}, then: {_resume(machine)}")
+    else:
+        yield Finding("NodeDown", "failed", reason, machine.repair, repairs=True)
 
 
 def _set_by_a_person(node: ObservedNode) -> bool:
@@ -165,7 +229,7 @@ def _set_by_a_person(node: ObservedNode) -> bool:
 def _reporter(machine: Machine, node: ObservedNode | None, closer: Closer | None) -> Iterator[Finding]:
     if node is None or not node.is_stale or closer is None or not closer.scheduler.ok:
         return
-    if closer.units.get("gpuaas-slurm-health", "inactive") != "active":
+    if closer.units.get(footprint.REPORTER_UNIT, "inactive") != "active":
         reason = f"the health reporter on {machine.name} does not run, so its disks, clock and files are not checked"
         yield Finding("ReporterDown", "degraded", reason, machine.repair, repairs=True)
 
@@ -175,11 +239,11 @@ def _drained(machine: Machine, node: ObservedNode | None) -> Iterator[Finding]:
         return
     if node.reason.startswith(HEALTH_CHECK_PREFIX):
         reason = f"the health check of Slurm drained node {machine.name}: {node.reason}"
-        fix = f"correct what it names; the node returns by itself. Check: {machine.as_root(HEALTH_CHECK)}"
+        fix = f"correct what it names; the next check resumes the node. To check now: {machine.as_root(HEALTH_CHECK)}"
         yield Finding("HealthCheckFailed", "degraded", reason, fix)
     elif state.drained_by_others(node.as_node()):
         reason = f"{node.reason_by or 'someone'} drained node {machine.name}: {node.reason or 'no reason given'}"
-        fix = f"ask {node.reason_by or 'who drained it'}, then {_resume(machine)}"
+        fix = f"ask {node.reason_by or 'who drained it'}, then: {_resume(machine)}"
         yield Finding("ExternallyDrained", "degraded", reason, fix)
     else:
         reason = f"node {machine.name} is still drained by an operation that has ended: {node.reason}"
@@ -191,21 +255,53 @@ def _resume(machine: Machine) -> str:
 
 
 def _of_machine(machine: Machine, reported: Reported) -> Iterator[Finding]:
+    yield from _clock(machine, reported)
     report = reported.report
     if report is None:
         return
     for folder, percent in report.full.items():
         reason = f"the disk of {folder} on {machine.name} has {percent} % left"
-        fix = f"delete what is not needed; the largest: {machine.as_root(f'du -xhd 2 {folder}')}"
+        fix = f"delete what is not needed. The largest files: {_largest_files(machine, folder)}"
         yield Finding("DiskFull", "degraded", reason, fix)
-    if reported.clock_off_s:
-        side = "ahead of" if reported.clock_off_s > 0 else "behind"
-        reason = f"the clock of {machine.name} is {abs(reported.clock_off_s)} s {side} the clock of slurmctld"
-        fix = f"synchronise it: {machine.as_root('systemctl restart systemd-timesyncd')}"
-        yield Finding("ClockOff", "degraded", reason, fix)
     if report.drift:
         reason = f"files on {machine.name} were changed after the app wrote them: {', '.join(report.drift)}"
         yield Finding("FilesChanged", "degraded", reason, machine.repair)
+
+
+def _clock(machine: Machine, reported: Reported) -> Iterator[Finding]:
+    if not reported.clock_off_s:
+        return
+    side = "ahead of" if reported.clock_off_s > 0 else "behind"
+    reason = f"the clock of {machine.name} is {abs(reported.clock_off_s)} s {side} the clock of slurmctld"
+    time_service = reported.report.time_service if reported.report else ""
+    yield Finding("ClockOff", "degraded", reason, _set_clock(machine, time_service))
+
+
+def _largest_files(machine: Machine, folder: str) -> str:
+    return f"gpuaas ssh {machine.name} --root -- 'sudo du -xak {folder} | sort -n | tail'"
+
+
+def _set_clock(machine: Machine, time_service: str) -> str:
+    """A time service sets a clock that is far off when it starts. Later it corrects only small differences."""
+    if time_service:
+        return machine.as_root(f"systemctl restart {time_service}")
+    return f"no time service is installed there, install one: {machine.as_root('apt-get install -y systemd-timesyncd')}"
+
+
+def _clock_off_s(node: ObservedNode | None, closer: Closer | None) -> int:
+    """A closer look counts more: Slurm refuses the reports of a machine whose clock is far behind."""
+    if closer is not None and closer.clock_off_s is not None:
+        return closer.clock_off_s
+    return node.clock_off_s if node is not None else 0
+
+
+def _clock_first(findings: list[Finding], off_s: int) -> list[Finding]:
+    """Slurm refuses messages of a machine whose clock is far off. Then that is the cause, and no repair helps."""
+    clock = next((finding for finding in findings if finding.code == "ClockOff"), None)
+    if clock is None or abs(off_s) < CLOCK_REFUSED_S:
+        return findings
+    others = [msgspec.structs.replace(finding, repairs=False) for finding in findings if finding is not clock]
+    return [msgspec.structs.replace(clock, status=findings[0].status), *others]
 
 
 def _version(machine: Machine, node: ObservedNode | None, version: str) -> Iterator[Finding]:
@@ -221,7 +317,7 @@ def _version(machine: Machine, node: ObservedNode | None, version: str) -> Itera
             "VersionDrift",
             "degraded",
             reason,
-            f"install the same version, then {machine.as_root('systemctl restart slurmd')}",
+            f"install the same version, then: {machine.as_root('systemctl restart slurmd')}",
         )
 
 

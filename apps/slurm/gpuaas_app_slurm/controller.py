@@ -3,13 +3,38 @@
 import sys
 from pathlib import Path
 
-from gpuaas_sdk.controller import App
+from gpuaas_sdk.controller import App, AppCommand
+from gpuaas_sdk.installs.bundles import command as bundles
 
-from gpuaas_app_slurm import back_out, bring_up, health, previews, repair, roles, take_down
+from gpuaas_app_slurm import (
+    accounting_actions,
+    auth_actions,
+    back_out,
+    bring_up,
+    controller_move,
+    health,
+    job_actions,
+    move_checks,
+    node_actions,
+    previews,
+    reconfigure,
+    repair,
+    replace,
+    roles,
+    rollback,
+    stop_start,
+    take_down,
+    token_actions,
+    upgrade,
+    user_actions,
+)
 from gpuaas_app_slurm.settings import Settings
-from gpuaas_app_slurm.workload import packages
+from gpuaas_app_slurm.workload import home
+from gpuaas_app_slurm.workload.footprint import REST_PACKAGES, SLURM
 
 DEFAULT_SETTINGS = Settings()
+_OPTIONS = (*home.CLIENT_PACKAGES, *home.SERVER_PACKAGES, *REST_PACKAGES)
+_BUNDLE = "make a bundle of packages for machines without a package source"
 
 
 def build(settings: Settings = DEFAULT_SETTINGS) -> App:
@@ -17,7 +42,8 @@ def build(settings: Settings = DEFAULT_SETTINGS) -> App:
     app = App(
         "slurm",
         manifest=Path(__file__).with_name("manifest.yaml"),
-        packages=packages.wanted_for(tuple(packages.BY_ROLE)),
+        packages=(*SLURM.packages, *REST_PACKAGES),
+        commands={"bundle": AppCommand(_BUNDLE, lambda argv: bundles.main(argv, app.manifest, SLURM, _OPTIONS))},
     )
     app.operation("deploy")(lambda op: bring_up.deploy(op, settings))
     app.operation("add", role=roles.WORKER)(lambda op: bring_up.add(op, settings))
@@ -27,18 +53,63 @@ def build(settings: Settings = DEFAULT_SETTINGS) -> App:
     app.operation("add", role=roles.LOGIN)(lambda op: bring_up.add(op, settings))
     app.operation("remove", role=roles.LOGIN)(lambda op: take_down.remove(op, settings))
     app.operation("decommission")(lambda op: take_down.decommission(op, settings))
+    app.operation("reconfigure")(lambda op: reconfigure.reconfigure(op, settings))
     app.operation("repair", role=roles.CONTROLLER)(lambda op: repair.controller(op, settings))
     for role in (roles.WORKER, roles.LOGIN):
         app.operation("repair", role=role)(lambda op: repair.node(op, settings))
     app.health(every_s=settings.health_every_s)(lambda cluster: health.look(cluster, settings))
     app.undo("deploy")(lambda op: back_out.undo_deploy(op, settings))
-    app.undo("add", role=roles.WORKER)(lambda op: back_out.undo_add(op, settings))
+    for role in (roles.WORKER, roles.LOGIN):
+        app.undo("add", role=role)(lambda op: back_out.undo_add(op, settings))
+        app.undo("remove", role=role)(lambda op: back_out.undo_remove(op, settings))
+    app.undo("reconfigure")(lambda op: reconfigure.undo(op, settings))
     app.undo("drain", role=roles.WORKER)(lambda op: back_out.undo_drain(op, settings))
     app.undo("resume", role=roles.WORKER)(lambda op: back_out.undo_resume(op, settings))
-    app.undo("remove", role=roles.WORKER)(lambda op: back_out.undo_remove(op, settings))
     app.preview("drain", role=roles.WORKER)(previews.drain)
     app.preview("remove", role=roles.WORKER)(previews.remove)
     app.preview("decommission")(previews.decommission)
+    app.action("users.list")(user_actions.list_users)
+    app.action("users.sync")(lambda op: user_actions.sync(op, settings))
+    app.action("users.add")(user_actions.add)
+    app.action("users.remove")(user_actions.remove)
+    app.action("users.limits")(user_actions.limits)
+    app.action("queue.submit")(job_actions.submit)
+    app.action("queue.read")(job_actions.read_queue)
+    app.action("queue.cancel")(job_actions.cancel)
+    app.action("queue.cancel_any")(job_actions.cancel_any)
+    app.action("job.logs")(job_actions.logs)
+    app.action("usage.read")(job_actions.read_usage)
+    app.action("node.read")(node_actions.read_nodes)
+    app.action("node.label")(node_actions.label)
+    app.action("reservation.list")(node_actions.list_reservations)
+    app.action("reservation.create")(node_actions.create_reservation)
+    app.action("reservation.remove")(node_actions.remove_reservation)
+    app.action("accounting.backup")(accounting_actions.back_up)
+    app.action("accounting.backups")(accounting_actions.list_backups)
+    app.action("accounting.restore")(lambda op: accounting_actions.restore(op, settings))
+    app.action("token.issue")(token_actions.issue)
+    app.action("auth.rotate")(lambda op: auth_actions.rotate(op, settings))
+    app.preview("reconfigure")(reconfigure.preview)
+    app.operation("stop")(lambda op: stop_start.stop(op, settings))
+    app.operation("start")(lambda op: stop_start.start(op, settings))
+    app.operation("restart")(lambda op: stop_start.restart(op, settings))
+    app.undo("stop")(lambda op: stop_start.undo_stop(op, settings))
+    app.undo("start")(lambda op: stop_start.undo_start(op, settings))
+    app.undo("restart")(lambda op: stop_start.undo_restart(op, settings))
+    app.preview("stop")(previews.stop)
+    app.preview("restart")(previews.restart)
+    for role in (roles.WORKER, roles.LOGIN):
+        app.operation("replace", role=role)(lambda op: replace.replace(op, settings))
+        app.undo("replace", role=role)(lambda op: replace.undo(op, settings))
+        app.preview("replace", role=role)(previews.replace)
+    app.operation("replace", role=roles.CONTROLLER)(lambda op: controller_move.replace(op, settings))
+    app.undo("replace", role=roles.CONTROLLER)(lambda op: controller_move.undo(op, settings))
+    app.preview("replace", role=roles.CONTROLLER)(move_checks.preview)
+    app.operation("upgrade")(lambda op: upgrade.upgrade(op, settings))
+    app.undo("upgrade")(lambda op: upgrade.undo(op, settings))
+    app.preview("upgrade")(lambda op: upgrade.preview(op, settings))
+    app.operation("rollback")(lambda op: rollback.rollback(op, settings))
+    app.preview("rollback")(lambda op: rollback.preview(op, settings))
     return app
 
 

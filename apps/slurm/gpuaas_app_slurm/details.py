@@ -7,6 +7,15 @@ from gpuaas_app_slurm.workload import state
 LASTING = frozenset({"cluster_name", "node_name", "package_version", "packages_kept"})
 """Fields that stay true after the member was removed. The others describe daemons that no longer exist."""
 
+USAGE_UNTIL = "usage_until"
+"""Field of the controller member with the time until which the usage of every ended job was reported."""
+
+NEW_MACHINE = "new_machine"
+"""Field with the node that takes the place of the member's node in a replace that has not ended."""
+
+REPLACED = "replaced"
+"""Field with what a replace left: the node before, what is still on its machine, which jobs were interrupted."""
+
 
 def worker_detail(name: str, node: state.Node | None, package_version: str) -> dict[str, Any]:
     if node is None:

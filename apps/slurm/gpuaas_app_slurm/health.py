@@ -1,6 +1,8 @@
 """Look at a cluster between operations: read it, decide what it means, report it, request repairs. See `plan`."""
 
 import asyncio
+import functools
+import time
 from importlib import resources
 
 import structlog
@@ -8,36 +10,109 @@ from gpuaas_sdk.controller import Member, PermissionDenied, PosixPerson, Reconci
 from gpuaas_sdk.failures import Permanent, Temporary
 from gpuaas_sdk.machine import CommandFailed, MachineUnreachable
 
-from gpuaas_app_slurm import plan, roles
+from gpuaas_app_slurm import gauges, lost_machines, plan, roles, unknown_nodes, usage
 from gpuaas_app_slurm.reports import people_of
 from gpuaas_app_slurm.settings import Settings
-from gpuaas_app_slurm.workload import config, observed
+from gpuaas_app_slurm.workload import config, observed, watch_program
 from gpuaas_app_slurm.workload.observed import Closer
+from gpuaas_app_slurm.workload.people import Person
 
 log = structlog.get_logger()
+
+MESSAGE_MAX = 1000
+"""The longest message of a condition."""
+_COMPARED = "compared"
+"""Name of the nodes that belong to no member, and of the members with which they were compared."""
+_SILENCE, _NEXT_REPLACE = "silence", "next replace"
+"""Names of the silence of machines, and of the time before which no replace is requested."""
+ASK_AGAIN_S = 60.0
+"""How long the app waits after the platform refused a replace, for example because there is no spare."""
+_SETTLED = "settled"
+"""Name of the facts that were judged last and asked for nothing."""
 
 
 async def look(cluster: Reconciliation, settings: Settings) -> None:
     """Look at the cluster once. The watch on the machine of slurmctld runs on; it wakes the next look by a change."""
     controller = roles.controller_of(cluster.members)
+    if cluster.instance.status == "stopped":
+        # People stopped the cluster. That nothing answers is no fault, and a repair would start it.
+        cluster.measured(gauges.unknown())
+        await _act(cluster, plan.stopped(cluster.instance.name))
+        return
     if not plan.is_judged(controller):
         return
-    name = cluster.instance.name
     try:
-        seen = await read(cluster, controller, settings)
+        line = await _watched(cluster, controller, settings)
     except (MachineUnreachable, Temporary, CommandFailed) as error:
-        decision = plan.blind(name, cluster.members, controller, str(error))
+        cluster.measured(gauges.unknown())
+        await _act(cluster, plan.blind(cluster.instance.name, cluster.members, controller, str(error)))
     else:
-        closer = await _closer_looks(cluster, plan.to_look_at(cluster.members, seen), settings)
-        decision = plan.decide(name, cluster.members, seen, closer, people_of(await _people(cluster)))
+        await _judge(cluster, line, people_of(await _people(cluster)), settings)
+        if cluster.measures:
+            cluster.measured(gauges.of(observed.parse(line, _name(cluster)), observed.parse_measured(line)))
+        await usage.look(cluster, line)
+
+
+async def _watched(cluster: Reconciliation, controller: Member, settings: Settings) -> str:
+    """Return what the watch of the cluster printed last. It costs no command while the watch runs."""
+    words = (_name(cluster), *((watch_program.MEASURE,) if cluster.measures else ()))
+    return await cluster.sample(controller, _watch_program(), *words, silent_s=settings.watch_silent_s)
+
+
+async def _judge(cluster: Reconciliation, line: str, people: tuple[Person, ...], settings: Settings) -> None:
+    """Decide and report what the line means. A line that asked for nothing is not judged again until something changes:
+    most looks at most clusters end here."""
+    revisions = tuple((member.member_id, member.revision) for member in cluster.members)
+    shown = observed.without_measured(line) if cluster.measures else line
+    facts = (shown, people, cluster.instance.revision, revisions)
+    if cluster.kept.get(_SETTLED) == facts:
+        return
+    seen, turn = observed.parse(line, _name(cluster)), int(time.monotonic() / settings.health_every_s)
+    unwell = plan.to_look_at(cluster.members, seen, turn)
+    closer = await _closer_looks(cluster, roles.controller_of(cluster.members), unwell, settings)
+    owners = await _owners(cluster, seen)
+    decision = plan.decide(cluster.instance.name, cluster.members, seen, closer, people, owners)
     await _act(cluster, decision)
+    await _replace_lost(cluster, decision, seen, settings)
+    if not unwell and owners is not None and not any(verdict.repair for verdict in decision.verdicts):
+        cluster.kept[_SETTLED] = facts
 
 
-async def read(cluster: Reconciliation, controller: Member, settings: Settings) -> observed.Observed:
-    """Return what the watch of the cluster shows. It costs no command while the watch runs."""
-    cluster_name = config.parse_inputs(cluster.inputs).cluster_name
-    line = await cluster.sample(controller, _watch_program(), cluster_name, silent_s=settings.watch_silent_s)
-    return observed.parse(line, cluster_name)
+async def _replace_lost(
+    cluster: Reconciliation, decision: plan.Decision, seen: observed.Observed, settings: Settings
+) -> None:
+    """Request a replace of the only machine that is silent for as long as people allow; at most once in that time."""
+    after_minutes = config.parse_inputs(cluster.inputs).replace_lost_after_minutes
+    now_s = settings.clock()
+    before = cluster.kept.get(_SILENCE, lost_machines.Silence())
+    judged = {member.member_id for member in cluster.members if plan.is_judged(member)}
+    silent = lost_machines.silence(before, decision.verdicts, judged, now_s)
+    cluster.kept[_SILENCE] = silent
+    unclear = plan.unclear(cluster.members, seen, [verdict.member_id for verdict in decision.verdicts])
+    member = lost_machines.to_replace(cluster.members, silent, unclear, after_minutes)
+    if member is None or not after_minutes or now_s < cluster.kept.get(_NEXT_REPLACE, 0.0):
+        return
+    asked = await cluster.request("replace", [member], lost_machines.reason(member.node_name, after_minutes))
+    pause_s = after_minutes * 60 if asked.operation else ASK_AGAIN_S
+    cluster.kept[_NEXT_REPLACE] = now_s + pause_s
+
+
+async def _owners(cluster: Reconciliation, seen: observed.Observed) -> tuple[Member, ...] | None:
+    """Return the members with which the nodes of Slurm are compared. Before a node is reported that belongs to none of
+    them, the platform is asked whether an operation runs that may be joining it. None: one runs."""
+    text = plan.unknown(cluster.instance.name, cluster.members, seen)
+    if not text:
+        return cluster.members
+    compared: tuple[str, tuple[Member, ...]] = cluster.kept.get(_COMPARED, ("", ()))
+    if compared[0] == text and not plan.to_close(compared[1], seen):
+        return compared[1]
+    owners = await cluster.members_at_rest(unknown_nodes.JOINING)
+    cluster.kept[_COMPARED] = ("", ()) if owners is None else (text, owners)
+    return owners
+
+
+def _name(cluster: Reconciliation) -> str:
+    return config.parse_inputs(cluster.inputs).cluster_name
 
 
 async def _people(cluster: Reconciliation) -> tuple[PosixPerson, ...]:
@@ -49,9 +124,24 @@ async def _people(cluster: Reconciliation) -> tuple[PosixPerson, ...]:
         return ()
 
 
-async def _closer_looks(cluster: Reconciliation, members: tuple[Member, ...], settings: Settings) -> dict[str, Closer]:
-    looks = await asyncio.gather(*(_closer_look(cluster, member, settings) for member in members))
-    return {member.member_id: closer for member, closer in zip(members, looks, strict=True)}
+async def _closer_looks(
+    cluster: Reconciliation, controller: Member, members: tuple[Member, ...], settings: Settings
+) -> dict[str, Closer]:
+    if not members:
+        return {}
+    asked = asyncio.gather(*(_closer_look(cluster, member, settings) for member in members))
+    clock, looks = await asyncio.gather(_clock(cluster, controller, settings), asked)
+    return {member.member_id: observed.compared(look, clock) for member, look in zip(members, looks, strict=True)}
+
+
+async def _clock(cluster: Reconciliation, controller: Member, settings: Settings) -> int | None:
+    """Return the time on the machine of slurmctld, to compare the clocks of other machines with it."""
+    try:
+        async with asyncio.timeout(settings.closer_look_s):
+            machine = await cluster.machine(controller)
+            return int((await machine.script(observed.CLOCK, timeout_s=settings.closer_look_s)).stdout)
+    except (TimeoutError, MachineUnreachable, Temporary, Permanent, CommandFailed, ValueError):
+        return None
 
 
 async def _closer_look(cluster: Reconciliation, member: Member, settings: Settings) -> Closer:
@@ -88,19 +178,20 @@ async def _act(cluster: Reconciliation, decision: plan.Decision) -> None:
 
 
 def _reason(cluster: Reconciliation, member: Member, verdict: plan.Verdict) -> str:
-    """Return the reason, and whether the app has given up repairing the member by itself for a while."""
+    """Return the reason and the fix, and whether the app repairs the member by itself or has given up for a while."""
     used = cluster.refusal("repair", [member]) if verdict.repair else None
-    return f"{verdict.reason} Not repaired by the app: {used.message}" if used else verdict.reason
+    return plan.sentence(verdict, given_up=used.message if used else "")
 
 
 def _condition(condition: plan.Condition) -> ReportedCondition:
     return ReportedCondition(
         type=condition.type,
-        status="true" if condition.ok else "false",
+        status="unknown" if condition.ok is None else "true" if condition.ok else "false",
         reason=condition.reason,
-        message=condition.message[:1000],
+        message=condition.message[:MESSAGE_MAX],
     )
 
 
+@functools.cache
 def _watch_program() -> str:
     return resources.files("gpuaas_app_slurm.workload").joinpath("watch_program.py").read_text()

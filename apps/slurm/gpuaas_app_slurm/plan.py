@@ -5,36 +5,31 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
+from gpuaas_sdk.installs import removals
 
-from gpuaas_app_slurm import checks, details, roles
+from gpuaas_app_slurm import checks, details, roles, unknown_nodes
 from gpuaas_app_slurm.checks import Finding
+from gpuaas_app_slurm.workload import people as project_people
 from gpuaas_app_slurm.workload import state
-from gpuaas_app_slurm.workload.observed import Closer, Observed
-from gpuaas_app_slurm.workload.people import Person, outdated
+from gpuaas_app_slurm.workload.observed import BlockedJobs, Closer, Observed
+from gpuaas_app_slurm.workload.people import Person
 
 CLOSER_LOOKS_MAX = 4
 """At most so many machines are asked directly in one look, however many seem unwell."""
 JUDGED = frozenset({"ready", "degraded", "draining", "drained", "failed"})
 """Statuses in which a member is not joining or leaving, so that a look can judge it."""
 
+NODES_KNOWN = "NodesKnown"
+"""The condition that every node of Slurm belongs to a member."""
+
 Status = Literal["ready", "degraded", "draining", "drained", "failed"]
 
 
-class Member(Protocol):
+class Member(unknown_nodes.Member, Protocol):
     """What a decision needs of a member."""
 
     @property
     def member_id(self) -> str: ...
-    @property
-    def component_key(self) -> str: ...
-    @property
-    def status(self) -> str: ...
-    @property
-    def node_name(self) -> str: ...
-    @property
-    def address(self) -> str: ...
-    @property
-    def adapter_detail(self) -> dict[str, Any]: ...
 
 
 AnyMember = TypeVar("AnyMember", bound=Member)
@@ -46,6 +41,8 @@ class Verdict(msgspec.Struct, frozen=True):
     member_id: str
     status: Status
     reason: str = ""
+    fix: str = ""
+    """What a person does; it ends with a command."""
     repair: str = ""
     """Why the app requests a repair; empty: it does not."""
     detail: dict[str, Any] | None = None
@@ -54,7 +51,8 @@ class Verdict(msgspec.Struct, frozen=True):
 
 class Condition(msgspec.Struct, frozen=True):
     type: str
-    ok: bool
+    ok: bool | None
+    """None: unknown."""
     reason: str = ""
     message: str = ""
 
@@ -64,8 +62,18 @@ class Decision(msgspec.Struct, frozen=True):
     verdicts: tuple[Verdict, ...]
 
 
-def to_look_at(members: Iterable[AnyMember], seen: Observed) -> tuple[AnyMember, ...]:
-    """Return the members whose machines must be asked directly, a bounded number of them."""
+def unclear(members: Iterable[AnyMember], seen: Observed, judged: Iterable[str]) -> tuple[str, ...]:
+    """Return the members that seem unwell and got no verdict: their machines were not asked in this look."""
+    known = set(judged)
+    nodes = [member for member in members if member.component_key != roles.CONTROLLER and is_judged(member)]
+    return tuple(member.member_id for member in nodes if member.member_id not in known and _seems_unwell(member, seen))
+
+
+def to_look_at(members: Iterable[AnyMember], seen: Observed, turn: int = 0) -> tuple[AnyMember, ...]:
+    """Return the members whose machines must be asked directly, a bounded number of them.
+
+    Those without a finding on record come first, and at least one of the others, in turns: `turn` is another number at
+    each look. So machines that stay silent do not keep the app from asking one that failed after them."""
     if seen.nodes is None:
         return ()
     unwell = [
@@ -73,7 +81,16 @@ def to_look_at(members: Iterable[AnyMember], seen: Observed) -> tuple[AnyMember,
         for member in members
         if member.component_key != roles.CONTROLLER and is_judged(member) and _seems_unwell(member, seen)
     ]
-    return tuple(unwell[:CLOSER_LOOKS_MAX])
+    news = [member for member in unwell if not member.adapter_detail.get("findings")]
+    known = [member for member in unwell if member.adapter_detail.get("findings")]
+    chosen = _share(news, CLOSER_LOOKS_MAX - bool(known), turn)
+    return chosen + _share(known, CLOSER_LOOKS_MAX - len(chosen), turn)
+
+
+def _share(members: Sequence[AnyMember], places: int, turn: int) -> tuple[AnyMember, ...]:
+    """Return as many of the members as there are places. The next turn continues with the members after them."""
+    first = turn * places % len(members) if members else 0
+    return (*members[first:], *members[:first])[:places]
 
 
 def decide(
@@ -82,8 +99,10 @@ def decide(
     seen: Observed,
     closer: Mapping[str, Closer],
     people: Sequence[Person] = (),
+    owners: Iterable[Member] | None = None,
 ) -> Decision:
-    """Return the decision after a look. `closer`: member id -> the look at its machine."""
+    """Return the decision after a look. `closer`: member id -> the look at its machine. `owners`: the members, also
+    those that are gone, with which the nodes of Slurm are compared; None while an operation may be joining a node."""
     all_members = tuple(members)
     judged = [member for member in all_members if is_judged(member)]
     verdicts = [
@@ -91,29 +110,117 @@ def decide(
         for member in judged
         if (verdict := _verdict(_words(instance, member, all_members), member, seen, closer)) is not None
     ]
-    controllers = {member.member_id for member in judged if member.component_key == roles.CONTROLLER}
+    controllers = {member.member_id: member for member in judged if member.component_key == roles.CONTROLLER}
     return Decision(
-        conditions(seen),
+        conditions(seen) + _nodes_known(instance, owners, seen),
         tuple(
-            _with_people(verdict, seen, people) if verdict.member_id in controllers else verdict for verdict in verdicts
+            _closing(
+                _with_people(_words(instance, controllers[verdict.member_id], all_members), verdict, seen, people),
+                to_close(owners or (), seen),
+            )
+            if verdict.member_id in controllers
+            else verdict
+            for verdict in verdicts
         ),
     )
 
 
-def _with_people(verdict: Verdict, seen: Observed, people: Sequence[Person]) -> Verdict:
-    """Have the controller repaired if Slurm does not have the people of the project."""
-    if verdict.repair or not (seen.scheduler.ok and seen.accounting.ok):
+def unknown(instance: str, members: Iterable[Member], seen: Observed) -> str:
+    """Return which nodes of Slurm belong to no member, and what to do; empty if there are none."""
+    listed = tuple(members)
+    head = next((member.node_name for member in listed if member.component_key == roles.CONTROLLER), "")
+    nodes = unknown_nodes.of(listed, (seen.nodes or {}).values())
+    return unknown_nodes.text(instance, head, nodes, unknown_nodes.given_up(listed))
+
+
+def to_close(members: Iterable[Member], seen: Observed) -> tuple[str, ...]:
+    """Return the nodes of machines that were given up, on which Slurm can start jobs."""
+    return unknown_nodes.to_close(members, [node.as_node() for node in (seen.nodes or {}).values()])
+
+
+def _nodes_known(instance: str, owners: Iterable[Member] | None, seen: Observed) -> tuple[Condition, ...]:
+    if owners is None or seen.nodes is None:
+        return ()
+    message = unknown(instance, owners, seen)
+    return (Condition(NODES_KNOWN, not message, unknown_nodes.CODE if message else "", message),)
+
+
+def _closing(verdict: Verdict, names: tuple[str, ...]) -> Verdict:
+    """Have the controller repaired if Slurm can start jobs on machines that were given up."""
+    if not names or verdict.repair:
         return verdict
-    changed = outdated(people, seen.associations)
-    return msgspec.structs.replace(verdict, repair=f"PeopleChanged: {changed}") if changed else verdict
+    repair = f"{unknown_nodes.CODE}: the machine was given up, but Slurm can start jobs there: {', '.join(names[:10])}"
+    return msgspec.structs.replace(verdict, repair=repair)
+
+
+def _with_people(words: checks.Machine, verdict: Verdict, seen: Observed, people: Sequence[Person]) -> Verdict:
+    """Have the controller repaired if Slurm does not have the people of the project. Name the jobs of blocked users."""
+    if not (seen.scheduler.ok and seen.accounting.ok):
+        return verdict
+    jobs, waiting = seen.blocked_jobs, _without_account(people, seen)
+    named = msgspec.structs.replace(
+        verdict,
+        reason=verdict.reason or _left_jobs(words, jobs),
+        detail=(verdict.detail or {})
+        | {
+            "jobs_of_blocked_users": {login: some.text for login, some in jobs.items()},
+            "people_without_account": waiting,
+        },
+    )
+    changed = project_people.changes(people, seen.associations, waiting).text
+    if verdict.repair or not changed:
+        return named
+    return msgspec.structs.replace(named, repair=f"PeopleChanged: {changed}")
+
+
+def _without_account(people: Sequence[Person], seen: Observed) -> list[str]:
+    """Return who has no Unix account on the machine of slurmctld yet. A repair would not help: the agent makes it."""
+    known = {*seen.associations, *seen.unplaced}
+    return sorted(person.login for person in people if not person.has_left and person.login not in known)
+
+
+def _left_jobs(words: checks.Machine, jobs: Mapping[str, BlockedJobs]) -> str:
+    """Return which jobs of users who left still run or wait. The app does not cancel them: they may be wanted."""
+    if not jobs:
+        return ""
+    listed = "; ".join(f"{login}: {some.text}" for login, some in sorted(jobs.items()))
+    # scancel takes one user at a time.
+    cancel = "; ".join(words.as_root(f"scancel -u {login}") for login in sorted(jobs))
+    return f"Users who left and can submit no more still have jobs: {listed}. To end them: {cancel}"
 
 
 def blind(instance: str, members: Iterable[Member], controller: Member, error: str) -> Decision:
     """Return the decision if the machine of slurmctld does not answer. Nothing is known about workers then."""
-    finding = checks.unreachable_controller(_words(instance, controller, tuple(members)), error)
-    silent = Condition("SchedulerAnswers", False, finding.code, finding.text)
-    verdicts = (Verdict(controller.member_id, "failed", finding.text),) if is_judged(controller) else ()
-    return Decision((silent,), verdicts)
+    finding = silent(instance, members, controller, error)
+    unknown = Condition("SchedulerAnswers", False, finding.code, finding.text)
+    verdicts = (Verdict(controller.member_id, "failed", finding.text, finding.fix),) if is_judged(controller) else ()
+    return Decision((unknown,), verdicts)
+
+
+def silent(instance: str, members: Iterable[Member], member: Member, error: str) -> Finding:
+    """Return the fault of a member whose machine stopped answering. It is the same for a repair as for a look."""
+    words = _words(instance, member, tuple(members))
+    if member.component_key == roles.CONTROLLER:
+        return checks.unreachable_controller(words, error)
+    return checks.unreachable_worker(words, error)
+
+
+def stopped(instance: str) -> Decision:
+    """Return the decision about a cluster that people stopped: its members stay as the stop reported them."""
+    message = f"The cluster is stopped. Start it: gpuaas start {instance}"
+    types = ("SchedulerAnswers", "AccountingAnswers", NODES_KNOWN)
+    return Decision(tuple(Condition(name, None, "Stopped", message) for name in types), ())
+
+
+def sentence(verdict: Verdict, given_up: str = "") -> str:
+    """Return what people read about a member: its fault, who repairs it, and at the end the fix."""
+    if not verdict.fix:
+        return verdict.reason
+    if not verdict.repair:
+        return f"{verdict.reason} Fix: {verdict.fix}"
+    if given_up:
+        return f"{verdict.reason} The app does not repair it again now: {given_up} Fix: {verdict.fix}"
+    return f"{verdict.reason} The app repairs it by itself. Fix by hand: {verdict.fix}"
 
 
 def conditions(seen: Observed) -> tuple[Condition, ...]:
@@ -131,7 +238,9 @@ def conditions(seen: Observed) -> tuple[Condition, ...]:
 
 
 def is_judged(member: Member) -> bool:
-    """A member that failed before it ever was a node of the cluster is left to its operation."""
+    """A member that failed before it ever was a node of the cluster, or in its removal, is left to its operation."""
+    if member.status == "failed" and member.adapter_detail.get(removals.BEGUN_BY):
+        return False
     if member.status == "failed" and member.component_key != roles.CONTROLLER:
         return bool(member.adapter_detail.get("node_name"))
     return member.status in JUDGED
@@ -151,11 +260,13 @@ def _verdict(words: checks.Machine, member: Member, seen: Observed, closer: Mapp
     if seen.nodes is None:
         return None
     node, looked = seen.nodes.get(_node_name(member)), closer.get(member.member_id)
+    if node is None and not member.adapter_detail.get("node_name"):
+        return _judged(member, "ready", [checks.never_joined(words)], member.adapter_detail, None)
     if (node is None or node.seems_unwell) and looked is None:
         return None  # Not enough is known yet: the next look asks the machine itself.
     findings = checks.of_worker(words, node, looked, seen.own, seen.version)
     sound: Status = "ready"
-    if member.status in ("draining", "drained") and node is not None and state.drained_by_app(node.as_node()):
+    if node is not None and _is_drained_on_purpose(member, node.as_node()):
         findings = [finding for finding in findings if finding.code != "DrainLeft"]
         sound = "draining" if node.flags & state.WORKING else "drained"
     package = node.report.package if node is not None and node.report else ""
@@ -164,18 +275,25 @@ def _verdict(words: checks.Machine, member: Member, seen: Observed, closer: Mapp
     return _judged(member, sound, findings, member.adapter_detail | detail, node.version if node else None)
 
 
+def _is_drained_on_purpose(member: Member, node: state.Node) -> bool:
+    """Return whether people drained the member. One that failed afterwards is drained again when it returns."""
+    drained_by = str(member.adapter_detail.get("drained_by", ""))
+    failed_since = bool(drained_by) and state.drained_by_operation(node, drained_by) and not node.flags & state.WORKING
+    return state.drained_by_app(node) and (member.status in ("draining", "drained") or failed_since)
+
+
 def _judged(
     member: Member, sound: Status, findings: list[Finding], detail: dict[str, Any], version: str | None
 ) -> Verdict:
     repair = next((finding.text for finding in findings if finding.repairs), "")
     detail = detail | {"findings": [finding.code for finding in findings]}
     if not findings:
-        return Verdict(member.member_id, sound, "", "", detail, version)
+        return Verdict(member.member_id, sound, detail=detail, version=version)
     # A drained member with a small fault stays drained: its drain is what people must know first.
     status: Status = sound if sound != "ready" and findings[0].status == "degraded" else findings[0].status
     others = [finding.code for finding in findings[1:]]
     also = f" Also: {', '.join(others)}." if others else ""
-    return Verdict(member.member_id, status, findings[0].text + also, repair, detail, version)
+    return Verdict(member.member_id, status, findings[0].text + also, findings[0].fix, repair, detail, version)
 
 
 def _controller_detail(seen: Observed) -> dict[str, Any]:

@@ -1,47 +1,93 @@
 """The preview handlers of drain, remove and decommission: which jobs they would affect. They change nothing."""
 
 import datetime
-from collections.abc import Awaitable
 
-from gpuaas_sdk.controller import Member, Operation, Preview, Temporary, Work
+import msgspec
+from gpuaas_sdk.controller import Member, Operation, PlannedChange, Preview, Work
 
 from gpuaas_app_slurm import reports, roles
-from gpuaas_app_slurm.workload import nodes, state
+from gpuaas_app_slurm.workload import config, home, nodes, state
 
+REPLACES = (
+    "First the new machine joins the cluster and runs a job; until the old one leaves, the replace can be undone."
+)
 WAITS = "The operation waits for these jobs. Only with force are they cancelled, and their GPU hours lost."
 
 
 async def drain(op: Operation) -> Preview:
-    return await _answered(_of_nodes(op, notes=[WAITS]))
+    return await _of_nodes(op, notes=[WAITS])
 
 
 async def remove(op: Operation) -> Preview:
-    taken_off = [f"Slurm, its log files and the home folders of its users on {_names(op.targets)} are deleted."]
-    return await _answered(_of_nodes(op, notes=[WAITS], irreversible=taken_off))
+    return await _of_removed(op)
+
+
+async def replace(op: Operation) -> Preview:
+    return await _of_replaced(op)
+
+
+async def stop(op: Operation) -> Preview:
+    return await _of_stopped(op)
+
+
+async def restart(op: Operation) -> Preview:
+    return await _of_restarted(op)
 
 
 async def decommission(op: Operation) -> Preview:
-    return await _answered(_of_cluster(op))
+    return await _of_cluster(op)
 
 
-async def _answered(work: Awaitable[Preview]) -> Preview:
-    """Return the preview, or immediately why there is none: a user waits for it."""
-    try:
-        return await work
-    except Temporary as error:
-        return Preview(answered=False, notes=[f"The work is unknown: {error}"])
+async def _of_removed(op: Operation) -> Preview:
+    return await _of_nodes(op, notes=[WAITS], irreversible=[await deleted(op)])
+
+
+async def _of_replaced(op: Operation) -> Preview:
+    """Return what a remove would affect. Jobs of nodes that do not answer are not waited for: that needs force."""
+    shown = await _of_removed(op)
+    silent = [
+        f"Node {node.name} is {node.slurm_state}: its replace needs force. Slurm requeues the jobs there that can be."
+        for node in await nodes.read_all(await reports.head(op))
+        if node.name in await members_by_node(op, op.targets) and node.flags & {"DOWN", "NOT_RESPONDING"}
+    ]
+    return msgspec.structs.replace(shown, notes=[REPLACES, *silent, *shown.notes])
+
+
+async def _of_stopped(op: Operation) -> Preview:
+    notes = ["While jobs run, the stop is refused. With force, they are requeued; those that cannot be are cancelled."]
+    shown = await _of_running(op, notes=notes)
+    kept = "Queued jobs stay in the queue, and accounting keeps its records. No job can be submitted until the start."
+    return msgspec.structs.replace(shown, notes=[*shown.notes, kept])
+
+
+async def _of_restarted(op: Operation) -> Preview:
+    change = PlannedChange(
+        subject="mariadb, slurmdbd, slurmctld and slurmd",
+        before="running",
+        after="restarted",
+        effect="Jobs continue. For some seconds, commands of Slurm fail and no job starts.",
+    )
+    return without_loss(await _of_running(op, notes=[]), [change])
+
+
+async def _of_running(op: Operation, *, notes: list[str]) -> Preview:
+    """Return the preview of an operation that concerns running jobs, and no queued ones."""
+    observed_at = datetime.datetime.now(datetime.UTC)
+    jobs = state.running(await nodes.jobs_of_cluster(await reports.head(op)))
+    members = await members_by_node(op, op.members)
+    return preview(jobs, members, observed_at, notes=notes if jobs else [], irreversible=[])
 
 
 async def _of_cluster(op: Operation) -> Preview:
     """Every job counts, also queued ones: the decommission is refused while there is any, and force cancels all."""
     observed_at = datetime.datetime.now(datetime.UTC)
     jobs = await nodes.jobs_of_cluster(await reports.head(op))
-    deleted = [
+    lost = [
         "The accounting database with the record of all jobs is deleted.",
-        f"Slurm, its log files and the home folders of its users on {_names(op.targets)} are deleted.",
+        await deleted(op),
     ]
     notes = ["While there are jobs, the decommission is refused. With force, they are cancelled."] if jobs else []
-    return preview(jobs, await _members_by_node(op), observed_at, notes=notes, irreversible=deleted)
+    return preview(jobs, await members_by_node(op, op.targets), observed_at, notes=notes, irreversible=lost)
 
 
 def preview(
@@ -66,11 +112,16 @@ def preview(
     )
 
 
+def without_loss(shown: Preview, changes: list[PlannedChange]) -> Preview:
+    """Return the preview of an operation that ends no work: it shows work, changes and nothing that is lost. Pure."""
+    return msgspec.structs.replace(shown, gpu_hours_at_stake=0, done_by=None, changes=changes)
+
+
 async def _of_nodes(op: Operation, *, notes: list[str], irreversible: list[str] | None = None) -> Preview:
     """Return the preview for the nodes of the targets: jobs that run there, and queued jobs that name one of them."""
     observed_at = datetime.datetime.now(datetime.UTC)
     every_job = await nodes.jobs_of_cluster(await reports.head(op))
-    member_ids = await _members_by_node(op)
+    member_ids = await members_by_node(op, op.targets)
     running = tuple(job for job in every_job if "PENDING" not in job.state and set(job.nodes) & set(member_ids))
     waiting = [job.job_id for name in member_ids for job in state.waiting_for(name, every_job)]
     shown = list(notes) if running else []
@@ -80,9 +131,18 @@ async def _of_nodes(op: Operation, *, notes: list[str], irreversible: list[str] 
     return preview(running, member_ids, observed_at, notes=shown, irreversible=irreversible or [])
 
 
-async def _members_by_node(op: Operation) -> dict[str, str]:
-    workers = roles.workers_of(op.targets)
+async def members_by_node(op: Operation, members: tuple[Member, ...]) -> dict[str, str]:
+    workers = roles.workers_of(members)
     return {await reports.node_name(op, member): member.member_id for member in workers}
+
+
+async def deleted(op: Operation) -> str:
+    """Describe what is deleted with Slurm on the machines of the targets. Homes on a shared folder stay."""
+    controller = await op.machine(roles.controller_of(op.members))
+    homes = await home.in_use(controller, config.parse_inputs(op.instance.inputs).home, controller.address)
+    if homes.kind == "local":
+        return f"Slurm, its log files and the home folders of its users on {_names(op.targets)} are deleted."
+    return f"Slurm and its log files on {_names(op.targets)} are deleted. Home folders on {homes.source} stay."
 
 
 def _work(job: state.Job, member_ids: dict[str, str]) -> Work:

@@ -4,12 +4,12 @@ People request it, and the app's own health check, see `plan`."""
 
 from functools import partial
 
-from gpuaas_sdk.controller import Member, Operation, Temporary
+from gpuaas_sdk.controller import MachineAway, Member, Operation, Permanent, Temporary, members
 from gpuaas_sdk.machine import Machine
 
-from gpuaas_app_slurm import reports, roles
+from gpuaas_app_slurm import plan, reports, roles, unknown_nodes
 from gpuaas_app_slurm.settings import Settings
-from gpuaas_app_slurm.workload import config, nodes, repairs, slurm, state
+from gpuaas_app_slurm.workload import config, nodes, repairs, slurm, state, users
 
 
 async def controller(op: Operation, settings: Settings) -> None:
@@ -18,6 +18,7 @@ async def controller(op: Operation, settings: Settings) -> None:
     async def repair(member: Member, machine: Machine) -> None:
         roles_here = roles.roles_on(op.members, member.allocation_id)
         await repairs.controller(machine, roles_here, inputs.cluster_name, settings, op.say)
+        await _keep_jobs_off(op, machine)
         await reports.sync_people(op, machine, inputs, settings)
 
     for member in op.to_do:
@@ -32,9 +33,12 @@ async def node(op: Operation, settings: Settings) -> None:
     if not (check := await slurm.controller_answers(head)).ok:
         raise Temporary(check.reason)
 
+    accounts = await users.of_cluster(head, inputs.users)
+
     async def repair(member: Member, machine: Machine) -> None:
         roles_here = roles.roles_on(op.members, member.allocation_id)
         await repairs.node(machine, head, roles_here, inputs.auth, settings, op.say)
+        await users.ensure_noted(machine, op.instance.instance_id, accounts)
 
     async def repair_member(member: Member) -> None:
         await _on_machine(op, member, settings, partial(repair, member))
@@ -43,9 +47,22 @@ async def node(op: Operation, settings: Settings) -> None:
     await op.each(op.to_do, repair_member)
 
 
-async def _on_machine(op: Operation, member: Member, settings: Settings, work: reports.Work) -> None:
+async def _keep_jobs_off(op: Operation, head: Machine) -> None:
+    """Keep jobs off nodes whose machines were given up. A node that an operation may be joining is left alone."""
+    present = await nodes.read_all(head)  # before the members: see `members_at_rest`
+    members = await op.members_at_rest(unknown_nodes.JOINING)
+    for name in unknown_nodes.to_close(members or (), present):
+        await op.say(f"keeping jobs off {name}: its machine was given up")
+        await nodes.give_up(head, name, op.id)
+
+
+async def _on_machine(op: Operation, member: Member, settings: Settings, work: members.Work) -> None:
     async def step() -> None:
-        await reports.with_machine(op, member, "repair the machine", settings, work)
+        try:
+            await members.on_machine(op, member, "repair the machine", work, patience_s=settings.reach_repair_s)
+        except MachineAway as error:
+            fault = plan.silent(op.instance.name, op.members, member, str(error))
+            raise Permanent(f"{fault.text} Fix: {fault.fix}", fix=fault.fix) from error
 
     await op.step("repair the machine", step, member=member)
 

@@ -1,29 +1,17 @@
 """Report to the platform what Slurm shows: ready workers, failures on machines, evidence, the access bundle."""
 
-from collections.abc import Awaitable, Callable, Iterable
+import asyncio
+from collections.abc import Iterable
+from typing import Literal
 
-from gpuaas_sdk.controller import Evidence, Member, Operation, Permanent, PosixPerson, Refused, Temporary
+from gpuaas_sdk.controller import Evidence, Member, Operation, Permanent, PosixPerson, Temporary
+from gpuaas_sdk.installs import packages
 from gpuaas_sdk.machine import Machine
 
 from gpuaas_app_slurm import access, details, roles
 from gpuaas_app_slurm.settings import Settings
-from gpuaas_app_slurm.workload import accounting, config, home, nodes, packages, people, slurm, state, warnings
+from gpuaas_app_slurm.workload import accounting, config, home, nodes, people, slurm, state, warnings
 from gpuaas_app_slurm.workload.people import Person
-
-Work = Callable[[Machine], Awaitable[None]]
-
-
-async def with_machine(op: Operation, member: Member, phase: str, settings: Settings, work: Work) -> None:
-    """Run the function on the member's machine. If it fails, report the phase and the error in the member's detail."""
-    try:
-        await op.on(member, work, patience_s=settings.reach_s)
-    except Refused:
-        raise
-    except Permanent as error:
-        machine = f"{member.node_name} ({member.address})"
-        failure = {"phase": phase, "machine": machine, "error": str(error)[:2000]}
-        await op.report(member, detail=op.now(member).adapter_detail | failure)
-        raise
 
 
 async def head(op: Operation) -> Machine:
@@ -33,6 +21,12 @@ async def head(op: Operation) -> Machine:
     if not check.ok:
         raise Temporary(check.reason)
     return machine
+
+
+async def set_partitions(op: Operation, head: Machine, wanted: str) -> None:
+    """Open or close all partitions: `up` or `down`."""
+    for partition in config.parse_inputs(op.instance.inputs).scheduler.partitions:
+        await nodes.set_partition(head, partition.name, wanted)
 
 
 async def node_name(op: Operation, member: Member) -> str:
@@ -46,31 +40,53 @@ async def node_name(op: Operation, member: Member) -> str:
         return member.node_name
 
 
-async def ready_worker(op: Operation, member: Member, controller: Machine) -> None:
+async def ready_worker(
+    op: Operation, member: Member, controller: Machine, looks: nodes.Looks | None = None, **more: object
+) -> None:
+    """Report the worker as ready, with what Slurm shows of its node and `more` in its detail."""
+    await worker(op, member, controller, "ready", looks, **more)
+
+
+async def worker(
+    op: Operation,
+    member: Member,
+    controller: Machine,
+    status: Literal["ready", "drained"],
+    looks: nodes.Looks | None = None,
+    **more: object,
+) -> None:
+    """Report a worker with what Slurm shows of it, and its versions."""
     machine = await op.machine(member)
-    node = await nodes.read(controller, machine.hostname)
-    package = await packages.installed_version(machine, "slurmd")
-    detail = details.worker_detail(machine.hostname, node, package) | await warnings.of(machine)
+    looks = looks or nodes.Looks(controller)
+    node, warned = await asyncio.gather(looks.node(machine.hostname), warnings.of(machine, "slurmd"))
+    package = warned.pop("package_version")
+    kept = {name: value for name, value in op.now(member).adapter_detail.items() if name == details.REPLACED}
+    detail = details.worker_detail(machine.hostname, node, package) | warned | kept | more
     reason = details.version_warning(detail)
-    await op.report(member, status="ready", reason=reason, detail=detail, version=detail.get("daemon_version"))
+    await op.report(member, status=status, reason=reason, detail=detail, version=detail.get("daemon_version"))
 
 
 async def ready_controller(op: Operation, controller: Member, inputs: config.Inputs) -> None:
     """Report the member of slurmctld as ready. Raise Permanent unless Slurm and its accounting answer."""
     machine = await op.machine(controller)
-    scheduler = await slurm.controller_answers(machine)
-    database = await accounting.ready(machine, inputs.cluster_name)
-    if not (scheduler.ok and database.ok):
-        reason = f"{scheduler.reason} {database.reason}".strip()
+    ping, clusters, shown, package = await machine.run_all(
+        slurm.PING, accounting.CLUSTERS, slurm.CONFIG, packages.version_query("slurmctld"), check=False
+    )
+    scheduler = state.controller_answers(ping.stdout + ping.stderr)
+    database = state.accounting_answers(clusters.stdout, inputs.cluster_name)
+    if not (scheduler.ok and database.ok and shown.exit_status == 0):
+        reason = f"{scheduler.reason} {database.reason} {shown.stderr}".strip()
         raise Permanent(reason, fix="scontrol ping; sacctmgr -n show cluster")
-    version = await slurm.running_version(machine)
+    version = state.running_version(shown.stdout)
     detail = {
         "cluster_name": inputs.cluster_name,
         "slurmctld": "up",
         "slurmdbd": "up",
-        "package_version": await packages.installed_version(machine, "slurmctld"),
+        "package_version": packages.parse_version(package),
         "daemon_version": version,
     }
+    lasting = (details.USAGE_UNTIL, details.REPLACED)
+    detail |= {name: value for name, value in op.now(controller).adapter_detail.items() if name in lasting}
     warning = details.version_warning(detail)
     await op.report(controller, status="ready", reason=warning, detail=detail, version=version)
 
@@ -80,15 +96,18 @@ def people_of(people: Iterable[PosixPerson]) -> tuple[Person, ...]:
     return tuple(Person(person.login, person.uid, person.gid, person.state == "left") for person in people)
 
 
-async def sync_people(op: Operation, machine: Machine, inputs: config.Inputs, settings: Settings) -> None:
+async def sync_people(op: Operation, machine: Machine, inputs: config.Inputs, settings: Settings) -> people.Synced:
     """Give the people of the project what they need to submit jobs. Shows the jobs of those who left."""
     wanted = people_of(await op.people())
     if not wanted:
-        return
+        return people.Synced(people.Changes(), {})
     await op.say(f"giving {len(wanted)} people of the project their place in Slurm")
-    left = await people.sync(machine, inputs.cluster_name, wanted, within_s=settings.accounts_s, progress=op.say)
-    if left:
-        await op.say(f"jobs of people who left the project: {left}")
+    synced = await people.sync(machine, inputs.cluster_name, wanted, within_s=settings.accounts_s, progress=op.say)
+    if synced.waiting:
+        await op.say(f"no Unix account on {machine.hostname} yet: {', '.join(synced.waiting)}")
+    if synced.jobs:
+        await op.say(f"jobs of people who left the project: {people.jobs_text(synced.jobs)}")
+    return synced
 
 
 async def removed(op: Operation, member: Member, reason: str = "", **more: object) -> None:
@@ -110,13 +129,13 @@ def evidence(look: nodes.Look, name: str) -> Evidence:
     )
 
 
-async def publish_access(op: Operation) -> None:
-    """Publish the access bundle with the present number of ready workers."""
+async def publish_access(op: Operation, inputs: config.Inputs | None = None) -> None:
+    """Publish the access bundle with the present number of ready workers; with other inputs after a change of them."""
     controller = roles.controller_of(op.members)
     machine = await op.machine(controller)
     ready = [member for member in roles.workers_of(op.members) if member.status == "ready"]
     logins = [member for member in roles.logins_of(op.members) if member.status == "ready"]
-    inputs = config.parse_inputs(op.instance.inputs)
+    inputs = inputs or config.parse_inputs(op.instance.inputs)
     homes = await home.in_use(machine, inputs.home, machine.address)
     entry = logins[0] if logins else controller
     place = (

@@ -5,12 +5,24 @@ With force, a remove and a decommission continue without what does not answer, a
 import datetime
 
 from gpuaas_sdk.checks import Check
-from gpuaas_sdk.controller import Evidence, MachineAway, Member, Operation, Permanent, Refused, Temporary
+from gpuaas_sdk.controller import (
+    Evidence,
+    MachineAway,
+    Member,
+    Operation,
+    Permanent,
+    Refused,
+    Temporary,
+    members,
+)
+from gpuaas_sdk.installs import undo
 from gpuaas_sdk.machine import Machine
 
-from gpuaas_app_slurm import reports, roles
+from gpuaas_app_slurm import reports, roles, usage
 from gpuaas_app_slurm.settings import Settings
-from gpuaas_app_slurm.workload import config, nodes, slurm, state, undo, uninstall
+from gpuaas_app_slurm.workload import config, home, nodes, slurm, state
+from gpuaas_app_slurm.workload.footprint import SLURM
+from gpuaas_app_slurm.workload.removal_acts import SlurmActs
 
 POLL_S = 0.5
 
@@ -28,14 +40,17 @@ async def resume(op: Operation, settings: Settings) -> None:
 
 
 async def remove(op: Operation, settings: Settings) -> None:
+    untouched = [member for member in op.to_do if op.now(member).status == "requested"]
+    await op.each(untouched, lambda member: members.leave_untouched(op, member))
+    present = [member for member in op.to_do if member not in untouched]
     if op.force:
-        head = await _head_if_it_answers(op, settings)
-        await op.each(op.to_do, lambda member: _remove_by_force(op, member, head, settings), raises=False)
+        head = await head_if_it_answers(op, settings)
+        await op.each(present, lambda member: _remove_by_force(op, member, head, settings), raises=False)
         if head is None:
             return
     else:
         answering = await reports.head(op)
-        await op.each(op.to_do, lambda member: remove_member(op, member, answering, settings), raises=False)
+        await op.each(present, lambda member: remove_member(op, member, answering, settings), raises=False)
     await reports.publish_access(op)
 
 
@@ -43,9 +58,10 @@ async def decommission(op: Operation, settings: Settings) -> None:
     nodes_left = roles.nodes_of(op.members)
     controllers = tuple(member for member in op.members if member.component_key == roles.CONTROLLER)
     if not op.force:
-        await op.step("reach the machines", _require_machines, op, settings)
+        await op.step("reach the machines", _reach, op, settings)
     for controller in controllers:
         await op.step("check for jobs", _check_for_jobs, op, controller, settings)
+        await op.step("report the last usage", _report_last_usage, op, controller, settings)
     results = await op.each(nodes_left, lambda member: _decommission(op, member, settings), raises=False)
     if results.failed:
         if not results.ok:
@@ -110,25 +126,31 @@ async def _resume(op: Operation, member: Member, head: Machine, settings: Settin
 
 async def remove_member(op: Operation, member: Member, head: Machine, settings: Settings) -> None:
     """Remove a worker whose machine answers, after its jobs have ended."""
-    name = await reports.node_name(op, member)
-    if op.now(member).status != "removing":
-        # After a crash the drain may be set already. Then something was changed, so it is too late to refuse.
-        if op.now(member).status == op.status_before(member):
-            await _require_removable(op, member, head, name, settings)
-        if await nodes.read(head, name) is not None:
-            await drain_member(op, member, head, settings)
-        await _report_removing(op, member, await _idle_now(head, name))
-    await op.step("delete the node", nodes.delete, head, name, member=member)
-    await op.step("take Slurm off the machine", uninstall_member, op, member, settings, member=member)
+    # After a crash the drain may be set already. Then something was changed, so it is too late to refuse.
+    if op.now(member).status == op.status_before(member) != "removing":
+        await require_removable(op, member, head, settings)
+    await leave(op, member, head, settings)
     await reports.removed(op, member)
 
 
-async def _require_removable(op: Operation, member: Member, head: Machine, name: str, settings: Settings) -> None:
+async def leave(op: Operation, member: Member, head: Machine, settings: Settings) -> None:
+    """Take a worker off its machine, which answers, after its jobs have ended."""
+    name = await reports.node_name(op, member)
+    if op.now(member).status != "removing":
+        if await nodes.read(head, name) is not None:
+            await drain_member(op, member, head, settings)
+        await members.begin_removal(op, member, await _idle_now(head, name))
+    await op.step("delete the node", nodes.delete, head, name, member=member)
+    await op.step("take Slurm off the machine", uninstall_member, op, member, settings, member=member)
+
+
+async def require_removable(op: Operation, member: Member, head: Machine, settings: Settings) -> None:
     """Refuse to remove a worker whose machine does not answer, or which queued jobs need. Changes nothing."""
+    name = await reports.node_name(op, member)
     if not await op.answers(member, patience_s=settings.reach_leaving_s):
         raise Refused(
             f"machine {member.node_name} ({member.address}) does not answer, so Slurm cannot be taken off it",
-            fix="start the machine; if it will not come back, remove the member with force",
+            fix=f"start the machine; if it will not come back, {op.kind} the member with force",
         )
     waiting = state.waiting_for(name, await nodes.jobs_of_cluster(head))
     if waiting:
@@ -137,7 +159,7 @@ async def _require_removable(op: Operation, member: Member, head: Machine, name:
         raise Refused(
             f"{len(waiting)} queued {'job names' if len(waiting) == 1 else 'jobs name'} node {name} and could not run "
             f"without it: {listed}",
-            fix=f"change or cancel them (scancel {ids}), or remove the member with force",
+            fix=f"change or cancel them (scancel {ids}), or {op.kind} the member with force",
         )
 
 
@@ -152,6 +174,16 @@ async def _idle_now(head: Machine, name: str) -> Evidence:
 async def _remove_by_force(op: Operation, member: Member, head: Machine | None, settings: Settings) -> None:
     """Remove a worker even if its machine, its slurmd or slurmctld does not answer. Report what could not be done."""
     name = await reports.node_name(op, member)
+    not_done = await leave_by_force(op, member, head, settings)
+    more = {"interrupted_jobs": jobs} if (jobs := op.now(member).adapter_detail.get("interrupted_jobs")) else {}
+    left = {"left_behind": not_done} if not_done else {}
+    await reports.removed(op, member, not_done, node_name=name, **left, **more)
+
+
+async def leave_by_force(op: Operation, member: Member, head: Machine | None, settings: Settings) -> str:
+    """Take a worker off its machine in any state of the machine, of slurmd and of slurmctld. Return what could not be
+    done; empty if all was done."""
+    name = await reports.node_name(op, member)
     answers = await op.answers(member, patience_s=settings.reach_leaving_s)
     tried_at = datetime.datetime.now(datetime.UTC)
     not_done: list[str] = []
@@ -159,7 +191,8 @@ async def _remove_by_force(op: Operation, member: Member, head: Machine | None, 
         evidence = _not_observed("slurmctld does not answer", tried_at)
         not_done.append(f"slurmctld does not answer: node {name} is still in Slurm, and its jobs were not cancelled")
     else:
-        await op.step("cancel its jobs", _cancel_jobs_on, op, head, name, settings, member=member)
+        if answers:
+            await op.step("cancel its jobs", _cancel_jobs_on, op, head, name, settings, member=member)
         evidence = reports.evidence(await nodes.look(head, name), name)
     if not answers:
         evidence = Evidence(
@@ -168,14 +201,31 @@ async def _remove_by_force(op: Operation, member: Member, head: Machine | None, 
             observed_at=tried_at,
             detail=f"{member.node_name} ({member.address}) did not answer; {evidence.detail}",
         )
-        not_done.append(undo.left_behind(op.instance.instance_id, [member.component_key]))
-    await _report_removing(op, member, evidence)
+        not_done.append(undo.left_behind(SLURM, op.instance.instance_id, [member.component_key]))
+    await members.begin_removal(op, member, evidence)
     if head is not None:
-        await op.step("delete the node in any state", nodes.delete_by_force, head, name, member=member)
+        await op.step("take the node out of service", _end_node, op, member, head, name, answers, member=member)
     if answers:
         await op.step("take Slurm off the machine", uninstall_member, op, member, settings, member=member)
-    left = {"left_behind": "; ".join(not_done)} if not_done else {}
-    await reports.removed(op, member, "; ".join(not_done), node_name=name, **left)
+    if not answers:
+        why = f"{members.name(member)} did not answer; {'; '.join(not_done)}"
+        await op.report(member, left=[members.left_on(member, SLURM, why)])
+    return "; ".join(not_done)
+
+
+async def _end_node(op: Operation, member: Member, head: Machine, name: str, answers: bool) -> None:
+    """Delete the node; if its machine did not answer, keep it in Slurm without jobs, because the machine may return.
+
+    If jobs were left on it, Slurm requeues those that can be, and ends the others: record which."""
+    jobs = (await nodes.look(head, name)).jobs
+    if answers:
+        await nodes.delete_by_force(head, name)
+    else:
+        await nodes.give_up(head, name, op.id)
+    if jobs:
+        text = state.interrupted(jobs, await nodes.jobs_of_cluster(head))
+        await op.say(text)
+        await op.report(member, detail=op.now(member).adapter_detail | {"interrupted_jobs": text})
 
 
 async def _cancel_jobs_on(op: Operation, head: Machine, name: str, settings: Settings) -> None:
@@ -195,19 +245,12 @@ async def _cancel_jobs_on(op: Operation, head: Machine, name: str, settings: Set
     await op.until(are_gone, within_s=settings.cancel_jobs_s, every_s=1.0)
 
 
-async def _require_machines(op: Operation, settings: Settings) -> None:
+async def _reach(op: Operation, settings: Settings) -> None:
     """Refuse to decommission while a machine that has run jobs does not answer: it can be given up only by force."""
-
-    async def missing(member: Member) -> str:
-        answers = await op.answers(member, patience_s=settings.reach_leaving_s)
-        return "" if answers or not member.was_ready else f"{member.node_name} ({member.address})"
-
-    away = sorted({name for member in op.members if (name := await missing(member))})
-    if away:
-        raise Refused(
-            f"{', '.join(away)}: the machine does not answer, so Slurm cannot be taken off it",
-            fix="start the machine; if it will not come back, decommission with force",
-        )
+    used = [member for member in op.members if member.was_ready]
+    fix = "start the machine; if it will not come back, decommission with force"
+    consequence = "Slurm cannot be taken off it"
+    await members.require_answers(op, used, fix, consequence=consequence, patience_s=settings.reach_leaving_s)
 
 
 async def _check_for_jobs(op: Operation, controller: Member, settings: Settings) -> None:
@@ -217,44 +260,59 @@ async def _check_for_jobs(op: Operation, controller: Member, settings: Settings)
     try:
         await op.on(controller, lambda head: _close(op, head, settings), patience_s=settings.reach_leaving_s)
     except (Temporary, MachineAway) as error:
-        reason = f"it is unknown whether jobs run or wait: {error}"
-        if not op.force:
-            raise Refused(reason, fix="start slurmctld, or decommission with force") from error
-        await op.say(f"continuing because force was requested, although {reason}")
+        fix = "start slurmctld, or decommission with force"
+        await members.only_by_force(op, f"it is unknown whether jobs run or wait: {error}", fix)
     except Permanent as error:
         if isinstance(error, Refused) or not op.force:
             raise
         await op.say(f"continuing because force was requested, despite this error: {error}")
 
 
+async def _report_last_usage(op: Operation, controller: Member, settings: Settings) -> None:
+    """Report what jobs used: the accounting of the cluster is deleted with it."""
+    if not any(member.was_ready for member in op.members):
+        return
+    check = await usage.report_last(op, controller, settings)
+    if check.ok:
+        return
+    if not op.force:
+        await reports.set_partitions(op, await reports.head(op), "up")
+    fix = "start slurmdbd, or decommission with force, which loses this usage"
+    await members.only_by_force(op, f"the usage of jobs may be missing: {check.reason}", fix)
+
+
 async def _close(op: Operation, head: Machine, settings: Settings) -> None:
-    """Close the partition if there are no jobs, and check again: a job may have been submitted before it was closed."""
-    partition = config.parse_inputs(op.instance.inputs).partition
+    """Close the partitions if there are no jobs, and check again: a job may have been submitted before that."""
     if not op.force and (jobs := await nodes.jobs_of_cluster(head)):
         if op.attempt > 1:
-            await nodes.set_partition(head, partition, "up")  # an earlier attempt may have closed it
-        _refuse_jobs(jobs)
-    await nodes.set_partition(head, partition, "down")
+            await reports.set_partitions(op, head, "up")  # an earlier attempt may have closed them
+        _refuse_jobs(op, jobs)
+    await reports.set_partitions(op, head, "down")
     if op.force:
         check = await nodes.cancel_all_jobs(head, timeout_s=settings.cancel_jobs_s, progress=op.say)
         if not check.ok:
             raise Permanent(check.reason)
     elif jobs := await nodes.jobs_of_cluster(head):
-        await nodes.set_partition(head, partition, "up")
-        _refuse_jobs(jobs)
+        await reports.set_partitions(op, head, "up")
+        _refuse_jobs(op, jobs)
 
 
 async def _reopen(op: Operation) -> None:
-    """Open the partition again if no member was taken off its machine: the cluster continues."""
+    """Open the partitions again if no member was taken off its machine: the cluster continues."""
     if all(op.now(member).status in ("ready", "degraded", "drained") for member in roles.workers_of(op.members)):
         head = await reports.head(op)
-        await nodes.set_partition(head, config.parse_inputs(op.instance.inputs).partition, "up")
+        await reports.set_partitions(op, head, "up")
 
 
-def _refuse_jobs(jobs: tuple[state.Job, ...]) -> None:
+def _refuse_jobs(op: Operation, jobs: tuple[state.Job, ...]) -> None:
     check = state.cluster_quiet(jobs)
     if not check.ok:
-        raise Refused(check.reason, fix="let the jobs end, or decommission with force")
+        raise Refused(check.reason, fix=_let_them_end(op))
+
+
+def _let_them_end(op: Operation) -> str:
+    by_force = f"gpuaas decommission {op.instance.name} --force --reason 'cancel jobs'"
+    return f"let the jobs end, or cancel all of them: {by_force}"
 
 
 async def _decommission(op: Operation, member: Member, settings: Settings) -> None:
@@ -263,22 +321,15 @@ async def _decommission(op: Operation, member: Member, settings: Settings) -> No
             raise Refused(
                 f"machine {member.node_name} ({member.address}) does not answer", fix="decommission with force"
             )
-        await give_up(op, member)
+        await members.give_up(op, member, SLURM)
         return
     if op.now(member).status != "removing":
         evidence = await _last_look(op, member, settings)
         if evidence.state != "idle" and not op.force:
-            raise Refused(evidence.detail, fix="let the jobs end, or decommission with force")
-        await _report_removing(op, member, evidence)
+            raise Refused(evidence.detail, fix=_let_them_end(op))
+        await members.begin_removal(op, member, evidence)
     await op.step("take Slurm off the machine", uninstall_member, op, member, settings, member=member)
     await reports.removed(op, member)
-
-
-async def give_up(op: Operation, member: Member) -> None:
-    """Report a member as tombstoned whose machine does not answer, with what remains there."""
-    left = undo.left_behind(op.instance.instance_id, [member.component_key])
-    reason = f"{member.node_name} ({member.address}) did not answer; {left}"
-    await op.report(member, status="tombstoned", reason=reason, detail={"left_behind": left})
 
 
 async def _last_look(op: Operation, member: Member, settings: Settings) -> Evidence:
@@ -287,8 +338,7 @@ async def _last_look(op: Operation, member: Member, settings: Settings) -> Evide
     The controller goes last, when its workers are gone, so its evidence is the queue of the cluster."""
     observed_at = datetime.datetime.now(datetime.UTC)
     if not member.was_ready:
-        detail = "the member was never ready, so it ran no job"
-        return Evidence(state="idle", source="the platform's record", observed_at=observed_at, detail=detail)
+        return members.never_ready()
     controller = roles.controller_of(op.members)
     try:
         if member.component_key == roles.CONTROLLER:
@@ -320,20 +370,22 @@ def _not_observed(reason: str, tried_at: datetime.datetime) -> Evidence:
 
 async def uninstall_member(op: Operation, member: Member, settings: Settings) -> None:
     async def take_off(machine: Machine) -> None:
-        kept = await uninstall.remove_role(machine, op.instance.instance_id, member.component_key, op.say)
-        if kept:
-            await op.report(member, detail=op.now(member).adapter_detail | {"packages_kept": list(kept)})
+        await members.take_off(op, member, machine, SLURM, SlurmActs(await _homes(op, member, machine)))
 
     await op.on(member, take_off, patience_s=settings.reach_s)
 
 
-async def _report_removing(op: Operation, member: Member, evidence: Evidence) -> None:
-    """Report the member as removing, with the evidence, before anything is destroyed."""
-    if op.now(member).status != "removing":
-        await op.report(member, status="removing", reason=op.reason, evidence=evidence)
+async def _homes(op: Operation, member: Member, machine: Machine) -> str:
+    """Return where homes are. It is reported before the mount is removed, so that a retry still has it."""
+    detail = op.now(member).adapter_detail
+    if "home" not in detail:
+        homes = await home.in_use(machine, config.parse_inputs(op.instance.inputs).home, machine.address)
+        detail = detail | {"home": homes.shown}
+        await op.report(member, detail=detail)
+    return str(detail["home"])
 
 
-async def _head_if_it_answers(op: Operation, settings: Settings) -> Machine | None:
+async def head_if_it_answers(op: Operation, settings: Settings) -> Machine | None:
     """Return the controller machine; None if it or slurmctld does not answer for a while."""
     answering: list[Machine] = []
 

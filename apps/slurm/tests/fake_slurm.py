@@ -2,19 +2,42 @@
 
 import asyncio
 import contextlib
+import datetime
 import json
-from collections.abc import AsyncIterator, Sequence
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import fake_queue
+import msgspec
+from fake_accounting import FakeAccounting
+from fake_keys import FakeKeys
+from fake_queue import FakeQueue
+from fake_tokens import FakeTokens
 from gpuaas_app_slurm import controller
 from gpuaas_app_slurm.settings import Settings
-from gpuaas_app_slurm.workload import facts
-from gpuaas_sdk.controller import Instance, Member, RunnerSettings
+from gpuaas_app_slurm.workload import facts, job_records, observed, people, queue, rest, users
+from gpuaas_contract.catalog import StewardSpec
+from gpuaas_contract.permissions import CONTROLLER_KEYS
+from gpuaas_sdk.controller import App, Gauges, Instance, Member, RunnerSettings
+from gpuaas_sdk.installs import uninstall
 from gpuaas_sdk.machine import Ran
 from gpuaas_sdk.testing import FakeMachines, FakePlatform
 
-SETTINGS = Settings(reach_s=0.2, reach_leaving_s=0.2, first_job_s=1, join_s=0.2, cancel_jobs_s=0.2, drain_poll_s=0.01)
+SETTINGS = Settings(
+    reach_s=0.2,
+    reach_leaving_s=0.2,
+    reach_repair_s=0.2,
+    first_job_s=1,
+    join_s=0.2,
+    cancel_jobs_s=0.2,
+    drain_poll_s=0.01,
+    accounts_s=0.2,
+    last_usage_s=0.2,
+    old_key_s=0.01,
+)
 OK = Ran(0, "", "")
 CLUSTER_NAME = "lab"
 FACTS = """hostname=gpu
@@ -24,6 +47,8 @@ cgroup_v1=0
 cgroup_controllers=cpu cpuset memory
 slurmd=NodeName=gpu CPUs=4 Boards=1 SocketsPerBoard=1 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=8000
 """
+TIER = "PriorityJobFactor=1 PriorityTier=1"
+"""What Slurm shows for a partition without a tier of its own."""
 AWAY = Ran(1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
 NODE_FAULTS = {"DOWN", "NOT_RESPONDING"}
 
@@ -39,16 +64,26 @@ class FakeJob:
     started_at: int = 0
     ends_at: int = 0
     gpus: int = 0
+    name: str = ""
+    partition: str = "main"
+    limit_minutes: int = 60
+    comment: str = ""
+    is_batch: bool = True
 
     def as_json(self) -> dict[str, Any]:
         return {
             "job_id": self.job_id,
             "user_name": self.user,
+            "name": self.name,
             "job_state": ["RUNNING" if self.node else "PENDING"],
             "nodes": self.node,
             "required_nodes": self.required,
             "start_time": _number(self.started_at),
             "end_time": _number(self.ends_at),
+            "partition": self.partition,
+            "comment": self.comment,
+            "batch_flag": self.is_batch,
+            "time_limit": _number(self.limit_minutes),
             "tres_alloc_str": f"cpu=1,gres/gpu={self.gpus}",
         }
 
@@ -64,22 +99,80 @@ class FakeSlurm:
     jobs_at_close: list[FakeJob] = field(default_factory=list)
     """Jobs that start at the moment the partition is closed: after the first look at the queue."""
     first_job_answers: bool = True
+    first_job_waits: bool = False
+    """The first job waits for the jobs of people, until it is ended."""
+    jobs_end_with_first_job: bool = False
+    """The jobs of people are short, and end while the first job of a node waits."""
+    on_first_job: Callable[[], None] | None = None
+    """What happens while a first job runs."""
     first_jobs_on: list[str] = field(default_factory=list)
     """The node of each first job that ran."""
     partition_states: list[str] = field(default_factory=list)
+    conf: str = ""
+    """The slurm.conf that slurmctld has read."""
+    refuses: str = ""
+    """A text that slurmctld refuses in a slurm.conf."""
+    ignores: str = ""
+    """A text whose lines slurmctld reads and does not use."""
     is_up: bool = True
+    controllers: set[str] = field(default_factory=set)
+    """The machines on which slurmctld runs; in `fresh_machines`."""
     drains_to_forget: int = 0
     """How many of the next drains are confirmed and then lost, as by a crash of slurmctld."""
     changes: list[str] = field(default_factory=list)
-    """The changes of nodes, in order: `drain gpu-2`."""
+    """The changes of nodes and the units that were stopped, in order: `drain gpu-2`, `stop slurmd on gpu-2`."""
     receipts: list[str] = field(default_factory=list)
     """Paths of the receipts on every machine."""
+    uninstall_fails: bool = False
+    on_uninstall: Callable[[], None] | None = None
+    """What happens while Slurm is taken off a machine."""
     scripts: list[tuple[str, ...]] = field(default_factory=list)
+    probes: dict[str, str] = field(default_factory=dict)
+    """Files that the check of a shared folder wrote: path -> content."""
+    accounting: FakeAccounting = field(default_factory=FakeAccounting)
+    queue: FakeQueue = field(default_factory=FakeQueue)
+    keys: FakeKeys = field(default_factory=FakeKeys)
+    tokens: FakeTokens = field(default_factory=FakeTokens)
+    ended: list[str] = field(default_factory=list)
+    """Rows of accounting, as sacct prints them."""
+    unsent: str = "0"
+    """How many messages slurmctld has not sent to slurmdbd; empty: it does not answer."""
+    accounting_reads: list[tuple[int, int]] = field(default_factory=list)
+    """The periods that were read from accounting."""
+    requeues: set[int] = field(default_factory=set)
+    """Jobs that Slurm requeues when their node goes down; it ends the others."""
+    on_delete: Callable[[], None] | None = None
+    """What happens after a node was deleted."""
+    script: str = ""
+    """The script that runs now."""
     stopped_units: set[str] = field(default_factory=set)
     """Units of systemd that are not active, until they are restarted."""
 
+    closed: dict[str, str] = field(default_factory=dict)
+    """Partition -> the state that it was given since slurmctld read its configuration."""
+    versions: dict[str, str] = field(default_factory=dict)
+    """Node -> the version that its slurmd registered with."""
+    version: str = "24.11.5"
+    """The version of slurmctld."""
+    next_job_id: int = 0
+    bundles: dict[str, str] = field(default_factory=dict)
+    """Digest -> the index of a bundle that the platform has placed."""
+    backed_up: list[FakeJob] = field(default_factory=list)
+    """The queue in the backup."""
+    nodes_backed_up: tuple[dict[str, list[str]], dict[str, str]] = field(default_factory=lambda: ({}, {}))
+    """The nodes in the backup, and the reasons of their drains."""
+    closer: str = ""
+    """What machines print that are asked directly."""
+
     def answer_script(self, text: str) -> Ran | None:
-        """Return what scripts print that read a machine; None for those that change one."""
+        """Return what scripts print that read a machine; None for those that have arguments or change one."""
+        self.script = text
+        if observed.CLOSER_LOOK in text:
+            return Ran(0, self.closer, "")
+        if self.on_uninstall and uninstall.STOP in text:
+            self.on_uninstall()
+        if self.uninstall_fails and uninstall.STOP in text:
+            return Ran(1, "", "Failed to connect to bus")
         return Ran(0, FACTS, "") if facts.SCRIPT in text else None
 
     def answer(self, argv: tuple[str, ...]) -> Ran:
@@ -92,16 +185,43 @@ class FakeSlurm:
                 return AWAY
             case ("scontrol", "show", "nodes", "--json"):
                 return _json(nodes=[self._node(name) for name in self.nodes])
+            case ("sh", "-c", queue.SUBMIT, _, *options):
+                return self._submit(options)
+            case ("scontrol", "token", username, lifespan):
+                return self.tokens.made(username, lifespan)
+            case ("sh", "-c", rest.WRITE, _, name):
+                return self.tokens.written(name)
+            case ("sh", "-c", queue.LOGS, _, path, lines, _):
+                return self.queue.output(path, lines)
+            case ("sacct", "-XnP", "--expand-patterns", "-j", job_id, *_):
+                return self.queue.accounting(job_id)
+            case ("scontrol", "show", "reservations", "--json"):
+                return self.queue.shown_reservations()
+            case ("scontrol", "create", "reservation", *words):
+                return self.queue.reserve(words)
+            case ("scontrol", "delete", name) if name.startswith("reservationname="):
+                return self.queue.remove(name.removeprefix("reservationname="))
+            case ("scontrol", "update", name, _, features) if features.startswith("activefeatures="):
+                labels = features.removeprefix("activefeatures=").split(",")
+                self.queue.features[name.removeprefix("nodename=")] = labels
+                return OK
+            case ("squeue", "--json", *filters) if filters and filters[0].startswith("--"):
+                listed = [job.as_json() for job in self.jobs]
+                return _json(jobs=[job for job in listed if fake_queue.matches(job, filters)])
             case ("squeue", "--json", "-w", name, *_):
                 return _json(jobs=[job.as_json() for job in self.jobs if job.node == name])
             case ("squeue", "--json"):
                 return _json(jobs=[job.as_json() for job in self.jobs])
-            case ("scontrol", "update", "partitionname=main", change):
-                return self._set_partition(change.removeprefix("state="))
+            case ("scontrol", "update", partition, change) if partition.startswith("partitionname="):
+                return self._set_partition(partition.removeprefix("partitionname="), change.removeprefix("state="))
+            case ("scontrol", "show", "partition", "-o"):
+                return Ran(0, "".join(f"{line}\n" for line in self._partition_lines()), "")
             case ("scontrol", "update", name, change, *reason):
                 return self._set_node(name.removeprefix("nodename="), change.removeprefix("state="), reason)
             case ("scontrol", "delete", name):
                 return self._delete(name.removeprefix("nodename="))
+            case ("scontrol", "requeue", job_id):
+                return self._requeue(int(job_id))
             case ("scancel", *jobs):
                 self.jobs = [job for job in self.jobs if str(job.job_id) not in jobs or self._is_dead(job.node)]
             case ("timeout", _, "sacctmgr", "-nP", "show", "cluster", *_):
@@ -110,30 +230,88 @@ class FakeSlurm:
                 return Ran(3, "", "") if unit in self.stopped_units else OK
             case ("systemctl", "restart", unit):
                 self.stopped_units.discard(unit)
+            case ("bash", "-seuo", "pipefail", "--", since, until) if job_records.READ in self.script:
+                return self.accounting_rows(int(since), int(until))
+            case ("bash", "-seuo", "pipefail", "--", *words) if people.HOMES in self.script:
+                return self.accounting.accounts(words)
+            case ("bash", "-seuo", "pipefail", "--", *words) if users.USERS in self.script:
+                return self.accounting.ensure(words)
+            case ("bash", *_) if users.LIST in self.script:
+                return Ran(0, "\n".join(self.accounting.extra_users), "")
+            case ("sacctmgr", "-nP" | "-i", *words):
+                return self.accounting.answer([word for word in words if word != "-Q"])
+            case ("squeue", "-h", "-o", "%u|%i", "-u", names):
+                return Ran(0, "".join(f"{job.user}|{job.job_id}\n" for job in self.jobs if job.user in names), "")
             case ("find", *_):
                 return Ran(0, "\n".join(self.receipts), "")
         return OK
 
+    def _submit(self, options: Sequence[str]) -> Ran:
+        ran = self.queue.submit(options)
+        if ran.exit_status == 0:
+            self.jobs.append(FakeJob(int(ran.stdout), node="", comment=fake_queue.comment_of(options)))
+        return ran
+
+    def accounting_rows(self, since: int, until: int) -> Ran:
+        self.accounting_reads.append((since, until))
+        rows = [row for row in self.ended if int(row.split("|")[5]) < until and not _is_before(row, since)]
+        return Ran(0, "\n".join([str(int(time.time())), self.unsent or "unknown", *rows]) + "\n", "")
+
     def _node(self, name: str) -> dict[str, Any]:
-        return {"name": name, "state": self.nodes[name], "reason": self.reasons.get(name, "")}
+        version = self.versions.get(name, "")
+        shown = {"name": name, "state": self.nodes[name], "reason": self.reasons.get(name, ""), "version": version}
+        return shown | {"active_features": self.queue.features.get(name, ["worker"])}
 
     def _is_dead(self, name: str) -> bool:
         """A node without slurmd cannot end its jobs."""
         return bool(NODE_FAULTS & set(self.nodes.get(name, [])))
 
     def _first_job(self, arguments: Sequence[str]) -> Ran:
-        if not self.first_job_answers:
-            return Ran(1, "", "srun: job is queued and waits for resources")
         nodes = next(argument for argument in arguments if argument.startswith("--nodelist="))
         names = nodes.removeprefix("--nodelist=").split(",")
+        if self.jobs_end_with_first_job:
+            self.jobs = [job for job in self.jobs if job.node not in names]
+            self.nodes |= {name: ["IDLE"] for name in names}
+        if self.first_job_waits:
+            return Ran(124, "", "")
+        if self.on_first_job:
+            self.on_first_job()
+        if not self.first_job_answers:
+            return Ran(1, "", "srun: job is queued and waits for resources")
         self.first_jobs_on += names
         return Ran(0, "\n".join(names), "")
 
-    def _set_partition(self, state: str) -> Ran:
+    def load(self, text: str) -> Ran:
+        """Read a slurm.conf, as `scontrol reconfigure` does. If it is refused, the one before stays in use."""
+        if self.refuses and self.refuses in text:
+            return Ran(1, "", f"slurm_reconfigure error: {self.refuses} is not valid")
+        self.conf = "\n".join(line for line in text.splitlines() if not self.ignores or self.ignores not in line)
+        self.closed.clear()
+        return OK
+
+    def shown_config(self) -> str:
+        lines = [line for line in self.conf.splitlines() if re.match(r"\w+=", line) and " " not in line]
+        shown = [line.replace("Fairshare=", "FairShare=") for line in lines]  # as Slurm prints it
+        return "".join(line.replace("=", " = ", 1) + "\n" for line in shown)
+
+    def _partition_lines(self) -> list[str]:
+        lines = [line for line in self.conf.splitlines() if line.startswith("PartitionName=")]
+        shown = [line if "PriorityTier=" in line else f"{line} {TIER}" for line in lines]
+        return [line.replace("State=UP", f"State={self._state(line)}") for line in shown]
+
+    def _state(self, line: str) -> str:
+        return self.closed.get(line.split()[0].removeprefix("PartitionName="), "UP")
+
+    def _set_partition(self, name: str, state: str) -> Ran:
         self.partition_states.append(state)
-        if state == "down":
+        self.closed[name] = state
+        if state in ("down", "inactive", "INACTIVE"):
             self.jobs += self.jobs_at_close
         return OK
+
+    def register(self, name: str) -> None:
+        """Have slurmd register, as it does when its machine starts. A drain stays."""
+        self.nodes[name] = sorted({"IDLE"} | ({"DRAIN"} & set(self.nodes.get(name, []))))
 
     def _set_node(self, name: str, state: str, reason: list[str]) -> Ran:
         self.changes.append(f"{state} {name}")
@@ -145,15 +323,31 @@ class FakeSlurm:
             self.reasons[name] = reason[0].removeprefix("reason=")
         elif state == "down":
             flags = {"DOWN", "DRAIN"}
-            self.jobs = [job for job in self.jobs if job.node != name]
+            self._end_jobs_on(name)
         self.nodes[name] = sorted(flags)
         return OK
+
+    def _requeue(self, job_id: int) -> Ran:
+        if job_id not in self.requeues:
+            return Ran(1, "", "Requested operation is presently disabled")
+        for job in self.jobs:
+            if job.job_id == job_id:
+                job.node = ""
+        return OK
+
+    def _end_jobs_on(self, name: str) -> None:
+        for job in self.jobs:
+            if job.node == name and job.job_id in self.requeues:
+                job.node = ""
+        self.jobs = [job for job in self.jobs if job.node != name]
 
     def _delete(self, name: str) -> Ran:
         if any(job.node == name for job in self.jobs):
             return Ran(1, "", "slurm_update error: Requested node state is busy")
         self.changes.append(f"delete {name}")
         self.nodes.pop(name, None)
+        if self.on_delete:
+            self.on_delete()
         return OK
 
 
@@ -175,9 +369,14 @@ class Cluster:
         operation = self.platform.request(self.instance, kind, targets, component_key=role, **options)
         return await self.platform.ended(operation.operation_id)
 
+    async def act(self, action: str, *, by: str = "test", **inputs: Any) -> Any:
+        """Run an action for this user and return its operation after its end."""
+        operation = self.platform.invoke(self.instance, action, inputs, requested_by=by)
+        return await self.platform.ended(operation.operation_id)
+
     async def started(self, kind: Any, targets: Sequence[Member] | None = None, **options: Any) -> str:
         """Request an operation and return its id."""
-        role = "worker" if targets else ""
+        role = targets[0].component_key if targets else ""
         return self.platform.request(self.instance, kind, targets, component_key=role, **options).operation_id
 
     def member(self, name: str) -> Member:
@@ -197,23 +396,50 @@ class Cluster:
 
 
 @contextlib.asynccontextmanager
-async def deployed_cluster() -> AsyncIterator[Cluster]:
-    slurm = FakeSlurm(nodes={"gpu-2": ["IDLE"]})
-    platform, machines = FakePlatform("slurm"), FakeMachines(slurm.answer, slurm.answer_script)
+async def deployed_cluster(
+    *workers: str,
+    settings: Settings = SETTINGS,
+    permissions: Collection[str] = CONTROLLER_KEYS,
+    repairs_per_hour: int = 20,
+    age_s: float = 0,
+    gauges: Gauges | None = None,
+) -> AsyncIterator[Cluster]:
+    """Run the app's controller for a cluster of gpu-1 and these workers; gpu-2 if none is given. It was created
+    `age_s` ago."""
+    names, app = workers or ("gpu-2",), controller.build(settings)
+    slurm = FakeSlurm(nodes={name: ["IDLE"] for name in names})
+    steward = StewardSpec(requests_per_hour=repairs_per_hour)
+    platform = FakePlatform("slurm", steward=steward, permissions=permissions)
+    machines = FakeMachines(slurm.answer, slurm.answer_script)
     inputs = {"cluster_name": CLUSTER_NAME, "controller_allocation_id": "alloc_gpu-1"}
-    members = {"controller": ["gpu-1"], "worker": ["gpu-2"]}
+    members = {"controller": ["gpu-1"], "worker": names}
     instance = platform.add_instance(members, topology="split", inputs=inputs, ready=True)
+    platform.records.manifests[instance.app_version] = app.manifest
+    created_at = instance.created_at - datetime.timedelta(seconds=age_s)
+    platform.records.instances[instance.instance_id] = msgspec.structs.replace(instance, created_at=created_at)
+    cluster = Cluster(slurm, platform, machines, instance)
+    async with running(app, cluster, gauges):
+        yield cluster
+
+
+@contextlib.asynccontextmanager
+async def running(app: App, cluster: Cluster, gauges: Gauges | None = None) -> AsyncIterator[None]:
+    """Run the app's controller. With `gauges`, it measures what it looks at."""
+    platform, settings, connect = cluster.platform, RunnerSettings(claim_wait_s=1), cluster.machines.connect
     async with platform.serve() as client:
-        runner = controller.build(SETTINGS).runner(
-            client, platform.project_id, "test", settings=RunnerSettings(claim_wait_s=1), connect=machines.connect
-        )
-        running = asyncio.create_task(runner.run())
+        runner = app.runner(client, platform.project_id, "test", settings=settings, connect=connect, gauges=gauges)
+        task = asyncio.create_task(runner.run())
         try:
-            yield Cluster(slurm, platform, machines, instance)
+            yield
         finally:
-            running.cancel()
+            task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await running
+                await task
+
+
+def _is_before(row: str, since: int) -> bool:
+    end = row.split("|")[7]
+    return end.isdigit() and int(end) < since
 
 
 def _json(**content: Any) -> Ran:

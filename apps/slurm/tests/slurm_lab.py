@@ -20,7 +20,8 @@ from gpuaas_sdk.testing import FakePlatform
 NAMES = ("gpu-1", "gpu-2", "gpu-3", "gpu-4")
 SHARED_HOME = "shared:/shared/home"
 
-# Files that package tools and daemons of the base system rewrite at any time are left out.
+# Files that package tools and daemons of the base system rewrite at any time are left out, and units that run at the
+# first start of a machine only.
 SNAPSHOT = r"""
 find / -ignore_readdir_race -xdev \( -path /proc -o -path /sys -o -path /run/systemd -o -path /var/cache/apt \
   -o -path /var/lib/apt -o -path /var/lib/dpkg -o -path /tmp -o -path /var/log/apt -o -path /var/log/journal \
@@ -34,7 +35,8 @@ dpkg-query -W -f 'package ${Package} ${db:Status-Abbrev}\n'
 apt-mark showmanual | sed 's/^/manual /'
 systemctl list-unit-files --no-legend --no-pager | sed 's/^/unit file /'
 systemctl list-units --all --no-legend --plain --no-pager |
-  awk '{print "unit", $1, $2, $3}' | grep -v -E ' (session-|user@|user-|run-|ssh)'
+  awk '{print "unit", $1, $2, $3}' | grep -v -E ' (session-|user@|user-|run-|ssh)' |
+  grep -v -E ' (ldconfig|systemd-journal-catalog-update|systemd-sysusers|systemd-update-done).service '
 ps -eo user,comm --no-headers | grep -E 'slurm|maria|munge|researcher' | sed 's/^/process /' || true
 """
 
@@ -69,11 +71,13 @@ class Lab:
         assert result.returncode == 0, f"{argv}: {result.stderr[-2000:]}"
         return result.stdout
 
-    def up(self, *options: str) -> None:
+    def up(self, *options: str, packages: Sequence[str] = controller.app.packages, nodes: int = len(NAMES)) -> None:
+        """Start the machines. Their only package source has these packages and what they need."""
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as listed:
-            listed.write("\n".join(controller.app.packages))
+            listed.write("\n".join(packages))
             listed.flush()
-            self.command("up", "--nodes", str(len(NAMES)), "--packages", listed.name, *options)
+            offered = ("--packages", listed.name) if packages else ()
+            self.command("up", "--nodes", str(nodes), *offered, *options)
         for row in json.loads(self.command("status", "-o", "json")):
             name = row["name"]
             self.addresses[name] = row["address"]
@@ -147,8 +151,15 @@ class Cloud:
         return self.platform.add_instance(members, topology="split", inputs=form | inputs)
 
     async def perform(self, instance: Instance, kind: Any, names: Sequence[str] = (), **options: Any) -> Any:
+        await self.free(instance)
         operation = self.request(instance, kind, names, **options)
         return await self.platform.ended(operation.operation_id, timeout_s=300)
+
+    async def free(self, instance: Instance) -> None:
+        """Wait until no operation runs. The app may repair a member; the platform refuses another request beside it."""
+        async with asyncio.timeout(300):
+            while self.platform.records.open_operations(instance.instance_id):  # noqa: ASYNC110 - no event for this
+                await asyncio.sleep(0.1)
 
     def request(self, instance: Instance, kind: Any, names: Sequence[str] = (), **options: Any) -> Any:
         role = options.pop("role", "worker")

@@ -1,13 +1,15 @@
 """What a look at a cluster means. Facts in, findings and verdicts out."""
 
+import datetime
+import time
 from typing import Any
 
 import msgspec
 import pytest
 from gpuaas_app_slurm import checks, plan
 from gpuaas_app_slurm.checks import Finding
-from gpuaas_app_slurm.workload import observed
-from gpuaas_app_slurm.workload.observed import Closer, Observed, ObservedNode, Report, Reported
+from gpuaas_app_slurm.workload import observed, watch_program
+from gpuaas_app_slurm.workload.observed import BlockedJobs, Closer, Observed, ObservedNode, Report, Reported
 from gpuaas_app_slurm.workload.people import Person
 from gpuaas_sdk.checks import Check
 
@@ -24,6 +26,7 @@ class AMember(msgspec.Struct, frozen=True):
     node_name: str = "gpu-2"
     address: str = "10.0.0.2"
     adapter_detail: dict[str, Any] = msgspec.field(default_factory=lambda: {"node_name": "gpu-2"})
+    updated_at: datetime.datetime = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
 
 CONTROLLER = AMember("mem_1", "controller", node_name="gpu-1", adapter_detail={})
@@ -125,7 +128,7 @@ def test_each_fault_of_a_worker_is_found_with_a_reason_and_a_fix(
     worst = found(seen, closer)[0]
     assert (worst.code, worst.status, worst.repairs) == (code, status, repairs)
     assert "gpu-2" in worst.reason
-    assert "gpuaas " in worst.fix
+    assert "gpuaas " in worst.fix.rsplit(": ", 1)[-1], "the fix ends with a command"
 
 
 def test_a_report_that_is_only_late_is_no_fault() -> None:
@@ -167,10 +170,34 @@ def test_a_member_that_never_joined_is_left_to_its_operation() -> None:
     assert verdicts(msgspec.structs.replace(WORKER, status="failed", adapter_detail={}), cluster(node())) == ()
 
 
+@pytest.mark.parametrize("member", [WORKER, CONTROLLER], ids=["worker", "controller"])
+def test_a_member_whose_removal_failed_is_left_to_its_operation(member: AMember) -> None:
+    half = msgspec.structs.replace(member, status="failed", adapter_detail={"node_name": "gpu-2", "removal": "op_1"})
+    assert not plan.is_judged(half)
+    assert plan.is_judged(msgspec.structs.replace(half, adapter_detail={"node_name": "gpu-2"}))
+
+
+def test_a_member_that_was_declared_ready_before_it_joined_is_to_be_removed_and_not_repaired() -> None:
+    member = msgspec.structs.replace(WORKER, status="degraded", adapter_detail={})
+    [verdict] = verdicts(member, cluster(), at=Closer(report=SOUND))
+    assert (verdict.status, verdict.repair) == ("degraded", "")
+    assert "NeverJoined" in verdict.reason
+    assert verdict.fix.endswith(": gpuaas member remove slurm gpu-2")
+
+
 def test_a_drained_member_stays_drained_while_its_node_is() -> None:
     drained = node(flags=frozenset({"IDLE", "DRAIN"}), reason="gpuaas:op_1: repair")
     [verdict] = verdicts(msgspec.structs.replace(WORKER, status="drained"), cluster(drained))
     assert (verdict.status, verdict.reason) == ("drained", "")
+
+
+@pytest.mark.parametrize("status", ["failed", "degraded"])
+def test_a_drained_member_whose_machine_failed_is_drained_again_when_it_returns(status: str) -> None:
+    back = msgspec.structs.replace(WORKER, status=status, adapter_detail={"node_name": "gpu-2", "drained_by": "op_1"})
+    [verdict] = verdicts(back, cluster(node(flags=frozenset({"IDLE", "DRAIN"}), reason="gpuaas:op_1: new disk")))
+    assert (verdict.status, verdict.reason) == ("drained", "")
+    [other] = verdicts(back, cluster(node(flags=frozenset({"IDLE", "DRAIN"}), reason="gpuaas:op_2: left")))
+    assert (other.status, "DrainLeft" in other.reason) == ("degraded", True)
 
 
 def test_a_drain_with_running_work_is_not_shown_as_drained() -> None:
@@ -194,6 +221,21 @@ def test_a_worker_that_seems_unwell_is_not_judged_before_its_machine_was_asked()
 def test_a_look_asks_a_bounded_number_of_machines() -> None:
     members = [AMember(f"mem_{number}", "worker", node_name=f"gpu-{number}", adapter_detail={}) for number in range(64)]
     assert len(plan.to_look_at(members, cluster())) == plan.CLOSER_LOOKS_MAX
+
+
+def test_a_machine_that_fails_after_many_others_is_asked_at_the_next_look_and_the_others_in_turns() -> None:
+    detail = {"node_name": "gpu-9", "findings": ["MachineSilent"]}
+    silent = [AMember(f"mem_1{number}", "worker", "failed", adapter_detail=detail) for number in range(12)]
+    turns = [plan.to_look_at([*silent, WORKER], cluster(), turn) for turn in range(4)]
+    assert [asked[0] for asked in turns] == [WORKER] * 4
+    assert [each for asked in turns for each in asked[1:]] == silent
+    assert {len(asked) for asked in turns} == {plan.CLOSER_LOOKS_MAX}
+
+
+def test_new_faults_do_not_keep_the_app_from_asking_a_machine_with_a_known_one() -> None:
+    news = [AMember(f"mem_{number}", "worker", node_name=f"gpu-{number}", adapter_detail={}) for number in range(9)]
+    known = msgspec.structs.replace(WORKER, adapter_detail={"node_name": "gpu-2", "findings": ["SlurmdDown"]})
+    assert known in plan.to_look_at([*news, known], cluster())
 
 
 def test_workers_are_not_judged_while_slurmctld_does_not_answer() -> None:
@@ -226,7 +268,7 @@ PEOPLE = (Person("ada", 20000, 20000), Person("bob", 20001, 20001, has_left=True
     [
         ({"ada": True, "bob": False, "researcher": True}, ""),
         ({"ada": True}, ""),
-        ({}, "PeopleChanged: ada cannot submit jobs yet"),
+        ({"researcher": True}, "PeopleChanged: ada cannot submit jobs yet"),
         ({"ada": False}, "PeopleChanged: ada cannot submit jobs yet"),
         ({"ada": True, "bob": True}, "PeopleChanged: bob left the project and can still submit jobs"),
     ],
@@ -234,9 +276,26 @@ PEOPLE = (Person("ada", 20000, 20000), Person("bob", 20001, 20001, has_left=True
 def test_a_controller_whose_slurm_lacks_people_is_repaired_and_stays_ready(
     associations: dict[str, bool], repair: str
 ) -> None:
-    seen = cluster(associations=associations)
+    seen = cluster(associations=associations, unplaced=frozenset({"ada"} - set(associations)))
     [verdict] = plan.decide("slurm", [CONTROLLER], seen, {}, PEOPLE).verdicts
     assert (verdict.status, verdict.repair) == ("ready", repair)
+
+
+def test_a_person_without_a_unix_account_is_named_and_needs_no_repair() -> None:
+    [verdict] = plan.decide("slurm", [CONTROLLER], cluster(associations={}), {}, PEOPLE).verdicts
+    assert (verdict.repair, verdict.detail and verdict.detail["people_without_account"]) == ("", ["ada"])
+
+
+def test_the_jobs_of_people_who_left_are_named_on_the_controller_with_the_command_that_ends_them() -> None:
+    jobs = {"bob": BlockedJobs(22, ("7", "8"))}
+    seen = cluster(associations={"ada": True, "bob": False}, blocked_jobs=jobs)
+    [verdict] = plan.decide("slurm", [CONTROLLER], seen, {}, PEOPLE).verdicts
+    assert (verdict.status, verdict.repair) == ("ready", "")
+    assert "bob: 7, 8 and 20 more. To end them: gpuaas ssh gpu-1 --root -- sudo scancel -u bob" in verdict.reason
+    assert verdict.detail is not None
+    assert verdict.detail["jobs_of_blocked_users"] == {"bob": "7, 8 and 20 more"}
+    [verdict] = plan.decide("slurm", [CONTROLLER], cluster(associations={"ada": True}), {}, PEOPLE).verdicts
+    assert (verdict.reason, verdict.detail and verdict.detail["jobs_of_blocked_users"]) == ("", {})
 
 
 def test_people_are_not_compared_while_accounting_does_not_answer() -> None:
@@ -247,10 +306,77 @@ def test_people_are_not_compared_while_accounting_does_not_answer() -> None:
 def test_a_fix_names_the_member_if_its_machine_has_several() -> None:
     worker = msgspec.structs.replace(WORKER, node_name="gpu-1")
     decision = plan.decide("slurm", [CONTROLLER, worker], cluster(scheduler=DOWN), {})
-    assert "Fix: gpuaas member repair slurm gpu-1/controller" in decision.verdicts[0].reason
+    assert decision.verdicts[0].fix == "gpuaas member repair slurm gpu-1/controller"
 
 
 def test_a_lost_controller_machine_is_left_by_a_decommission_because_it_cannot_be_removed() -> None:
     [verdict] = plan.blind("slurm", [CONTROLLER], CONTROLLER, "timed out").verdicts
-    assert "gpuaas decommission slurm --force" in verdict.reason
-    assert "member remove" not in verdict.reason
+    assert "gpuaas decommission slurm --force --reason 'machine lost'" in verdict.fix
+    assert "member remove" not in verdict.fix
+
+
+def test_a_reason_states_who_repairs_the_member_and_ends_with_the_fix() -> None:
+    repaired = plan.Verdict(
+        "mem_2", "failed", "SlurmdDown: x.", "gpuaas member repair slurm gpu-2", repair="SlurmdDown"
+    )
+    by_hand, left = "Fix by hand: gpuaas member repair slurm gpu-2", msgspec.structs.replace(repaired, repair="")
+    assert plan.sentence(repaired) == f"SlurmdDown: x. The app repairs it by itself. {by_hand}"
+    assert plan.sentence(left) == "SlurmdDown: x. Fix: gpuaas member repair slurm gpu-2"
+    given_up = plan.sentence(repaired, given_up="20 repairs in an hour.")
+    assert "does not repair it again now: 20 repairs in an hour. Fix: gpuaas member repair" in given_up
+    assert plan.sentence(plan.Verdict("mem_2", "ready")) == ""
+
+
+FAR_BEHIND = Closer(report=SOUND, scheduler=DOWN, clock_off_s=-120)
+SILENT = node(is_stale=True, flags=frozenset({"DOWN", "NOT_RESPONDING"}), clock_off_s=30)
+
+
+def test_a_clock_that_is_far_off_is_the_cause_of_the_other_faults_and_no_repair_is_requested() -> None:
+    first, *others = found(SILENT, FAR_BEHIND)
+    assert (first.code, first.status) == ("ClockOff", "failed")
+    assert "120 s behind" in first.reason, "the closer look counts: Slurm refuses later reports"
+    assert [(finding.code, finding.repairs) for finding in others] == [("NodeDown", False)]
+
+
+def test_a_clock_is_seen_to_be_off_also_on_a_machine_without_a_report() -> None:
+    assert found(node(report=None, is_stale=True), Closer(clock_off_s=-600))[0].code == "ClockOff"
+
+
+def test_a_clock_that_is_a_little_off_does_not_keep_the_app_from_a_repair() -> None:
+    stopped = Closer(report=SOUND, units={"slurmd": "inactive"}, clock_off_s=20)
+    assert [(each.code, each.repairs) for each in found(node(slurmd_port="refused"), stopped)] == [
+        ("SlurmdDown", True),
+        ("ClockOff", False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("service", "command"),
+    [
+        ("chrony", "gpuaas ssh gpu-2 --root -- sudo systemctl restart chrony"),
+        ("", "gpuaas ssh gpu-2 --root -- sudo apt-get install -y systemd-timesyncd"),
+    ],
+)
+def test_the_fix_of_a_clock_names_the_time_service_of_the_machine(service: str, command: str) -> None:
+    report = msgspec.structs.replace(SOUND, time_service=service)
+    assert found(node(report=report, clock_off_s=30))[0].fix.endswith(command)
+
+
+@pytest.mark.parametrize(("theirs", "off_s"), [(1000, 0), (1009, 0), (1119, 120), (881, -120)])
+def test_a_closer_look_compares_two_clocks_and_ignores_small_differences(theirs: int, off_s: int) -> None:
+    assert observed.compared(Closer(clock=theirs), 1000).clock_off_s == off_s
+
+
+def test_clocks_are_not_compared_if_one_of_the_machines_does_not_answer() -> None:
+    assert observed.compared(Closer(clock=1000), None).clock_off_s is None
+    assert observed.compared(Closer(unreachable="timed out"), 1000).clock_off_s is None
+
+
+def test_a_difference_of_clocks_that_only_jitters_is_no_change() -> None:
+    seen: dict[str, Any] = {}
+    watched = [watch_program.freshness("gpu-2", {"up": up, "t": time.time() + off}, seen) for up, off in JITTER]
+    assert [each["clock_off_s"] for each in watched] == [0, 120, 120, 0]
+
+
+JITTER = [(1, 120), (2, 120), (3, 118), (4, 2)]
+"""Uptime of the machine and how far its clock is ahead, in four reports; the first may be an old one."""

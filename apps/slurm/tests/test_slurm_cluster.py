@@ -3,13 +3,17 @@
 import asyncio
 import json
 import os
+import posixpath
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from gpuaas_app_slurm import plan
 from gpuaas_app_slurm.settings import Settings
-from gpuaas_app_slurm.workload import packages
+from gpuaas_app_slurm.workload.footprint import CONTROLLER_PACKAGES, SLURM, WORKER_PACKAGES
 from gpuaas_sdk.controller import Instance
+from gpuaas_sdk.installs import apt, packages, receipts, removals
+from gpuaas_sdk.machine import connect
 from slurm_lab import SHARED_HOME, Cloud, Lab
 
 pytestmark = pytest.mark.machines
@@ -28,7 +32,7 @@ def lab() -> Iterator[Lab]:
 
 @pytest.fixture
 def cloud(lab: Lab) -> Cloud:
-    return Cloud(lab, Settings())
+    return Cloud(lab, Settings(old_key_s=5.0))
 
 
 @pytest.fixture
@@ -55,6 +59,7 @@ async def test_a_cluster_is_deployed_changed_and_decommissioned(lab: Lab, cloud:
         await _people_work_on_the_shared_home(lab)
 
         await _a_fourth_machine_joins(cloud, instance)
+        await _the_key_is_replaced_beside_jobs(lab, cloud, instance)
         await _drain_waits_for_the_job_and_resume_lifts_it(lab, cloud, instance)
         await _a_foreign_drain_is_not_lifted(lab, cloud, instance)
         await _a_removed_worker_leaves_its_machine_clean(lab, cloud, instance, before["gpu-4"])
@@ -157,6 +162,29 @@ async def _a_fourth_machine_joins(cloud: Cloud, instance: Instance) -> None:
     assert again.status == "succeeded", again.error
 
 
+async def _the_key_is_replaced_beside_jobs(lab: Lab, cloud: Cloud, instance: Instance) -> None:
+    """A job on two nodes runs all the time, and queued ones start before, between and after the restarts."""
+    before = {await lab.run(name, "sha256sum", "/etc/slurm/slurm.key") for name in lab.addresses}
+    steps = "srun sh -c 'while [ ! -e go ]; do sleep 0.2; done'; srun hostname"
+    long = (await _submit(lab, "-N2", "--wrap", steps)).split()[-1]
+    await _until(lab, "RUNNING", "squeue", "-h", "-j", long, "-o", "%T")
+    queued = (await _submit(lab, "--array=1-20%1", "--wrap", "sleep 1")).split()[-1]
+    operation = cloud.platform.invoke(instance, "auth.rotate", {})
+    rotated = await cloud.platform.ended(operation.operation_id, timeout_s=300)
+    assert rotated.status == "succeeded", rotated.error
+    assert rotated.result is not None
+    assert [row["state"] for row in rotated.result["rows"]] == ["has the new key only"] * 4
+    after = {await lab.run(name, "sha256sum", "/etc/slurm/slurm.key") for name in lab.addresses}
+    assert (len(before), len(after), before & after) == (1, 1, set())
+    await lab.script("gpu-1", "touch go", "researcher")
+    for job, count in ((long, 1), (queued, 20)):
+        await _until(lab, f"{count} COMPLETED 0", "sh", "-c", f"sacct -nXP -j {job} -o State,Restarts | {COUNTED}")
+    await lab.script("gpu-1", "rm go", "researcher")
+
+
+COUNTED = "tr '|' ' ' | sort | uniq -c"
+
+
 async def _drain_waits_for_the_job_and_resume_lifts_it(lab: Lab, cloud: Cloud, instance: Instance) -> None:
     job = (await _submit(lab, "-w", "gpu-3", "--time=5", "--wrap", "sleep 300")).split()[-1]
     await _until(lab, "RUNNING", "squeue", "-h", "-j", job, "-o", "%T")
@@ -188,7 +216,7 @@ async def _a_foreign_drain_is_not_lifted(lab: Lab, cloud: Cloud, instance: Insta
     refused = await cloud.perform(instance, "resume", ["gpu-3"])
     assert refused.status == "failed"
     assert "bad DIMM" in refused.error.message
-    assert refused.error.fix == "scontrol update nodename=gpu-3 state=resume"
+    assert refused.error.fix.endswith("gpuaas ssh gpu-3 --root -- sudo scontrol update nodename=gpu-3 state=resume")
     assert cloud.worker(instance, "gpu-3").status == "drained"
 
 
@@ -215,6 +243,9 @@ async def _decommission_protects_jobs_until_forced(lab: Lab, cloud: Cloud, insta
     forced = await cloud.perform(instance, "decommission", force=True)
     assert forced.status == "succeeded", forced.error
     assert cloud.platform.members(instance) == []
+    # The statement agrees with the machines, which are compared afterwards.
+    assert all(target.removed for target in forced.targets)
+    assert not [item for target in forced.targets for item in target.left if item.why == removals.NOT_REMOVED]
 
 
 async def _submit(lab: Lab, *arguments: str) -> str:
@@ -317,15 +348,32 @@ async def test_a_lost_worker_is_removed_only_by_force(lab: Lab, impatient_cloud:
             refused = await cloud.perform(instance, "remove", ["gpu-3"])
             assert refused.error.failure_class == "refused"
             assert "force" in refused.error.fix
-            assert cloud.worker(instance, "gpu-3").status == "ready"
+            assert cloud.worker(instance, "gpu-3").status in ("ready", "failed"), "as before, or as a look found it"
             forced = await cloud.perform(instance, "remove", ["gpu-3"], force=True)
             assert forced.status == "succeeded", forced.error
             assert forced.targets[0].evidence.state == "unreachable"
-            assert "gpu-3" not in await lab.run("gpu-1", "sinfo", "-N", "-h", "-o", "%N")
+            assert "drained" in await lab.run("gpu-1", "sinfo", "-N", "-h", "-n", "gpu-3", "-o", "%T")
+            jobs = [(await _submit(lab, "--exclusive", "--wrap", "hostname")).split()[-1] for _ in range(6)]
         finally:
             lab.command("heal", "gpu-3")
+        await lab.run("gpu-3", "systemctl", "restart", "slurmd")
+        await _until(lab, "drained\n", "sinfo", "-N", "-h", "-n", "gpu-3", "-o", "%T")
+        await _until_unknown(cloud, instance, "node gpu-3 was given up by force, and its slurmd has returned")
+        for job in jobs:
+            await _until(lab, "COMPLETED", "sacct", "-Xn", "-j", job, "-o", "State")
+        assert "gpu-3" not in await lab.run("gpu-1", "sacct", "-Xn", "-j", ",".join(jobs), "-o", "NodeList")
+        await _until(lab, "quiet", "sh", "-c", "squeue -h | grep -q . || echo quiet")
         gone = await cloud.perform(instance, "decommission")
         assert gone.status == "succeeded", gone.error
+
+
+async def _until_unknown(cloud: Cloud, instance: Instance, text: str) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            conditions = cloud.platform.records.instances[instance.instance_id].conditions
+            if any(text in each.message for each in conditions if each.type == plan.NODES_KNOWN):
+                return
+            await asyncio.sleep(0.2)
 
 
 # What a machine has that lost its power while dpkg worked: a record of the last change that was not merged yet.
@@ -350,6 +398,32 @@ async def test_a_dead_slurmd_and_an_interrupted_dpkg_do_not_stop_a_removal(lab: 
     assert await _changes_since(lab, before) == {}
 
 
+# What is left if apt-get is killed while it purges: packages that it had not reached, and one that is half-installed.
+HALF_PURGED = r"""
+dpkg --remove slurmd slurm-client
+status='Status: deinstall ok half-installed'
+sed -i "/^Package: slurm-wlm-basic-plugins\$/,/^\$/s/^Status: .*/$status/" /var/lib/dpkg/status
+"""
+# What is left if it is killed while it unpacks: packages without their dependencies.
+HALF_UNPACKED = "dpkg --force-depends --purge slurm-wlm-basic-plugins && dpkg --unpack /srv/packages/slurmd_*.deb"
+
+
+@pytest.mark.parametrize("interrupted", [HALF_PURGED, HALF_UNPACKED], ids=["purge", "unpack"])
+async def test_interrupted_package_work_is_repaired_by_the_next_installation_or_purge(
+    lab: Lab, interrupted: str
+) -> None:
+    listed = ("dpkg-query", "-W", "-f", "${Package} ${db:Status-Abbrev}\n")
+    before = await lab.run("gpu-4", *listed)
+    async with connect(lab.target("gpu-4")) as machine:
+        await machine.run("mkdir", "-p", posixpath.dirname(receipts.path_of(SLURM, "inst_1")))
+        receipt = receipts.Receipt("inst_1", ["worker"], [], [], [], [], [], [])
+        for _ in range(2):
+            await packages.install(machine, SLURM, receipt, ("worker",))
+            await machine.script(interrupted)
+        assert await apt.purge(machine, tuple(receipt.packages), SLURM.packages) == ()
+    assert await lab.run("gpu-4", *listed) == before
+
+
 async def test_a_cancelled_add_leaves_no_package_manager_running_and_no_trace(lab: Lab, cloud: Cloud) -> None:
     async with cloud.controller():
         instance = cloud.instance("gpu-1", ["gpu-2"])
@@ -367,7 +441,7 @@ async def test_a_cancelled_add_leaves_no_package_manager_running_and_no_trace(la
 
 
 async def test_packages_that_were_installed_before_stay(lab: Lab, cloud: Cloud) -> None:
-    await asyncio.gather(lab.preinstall("gpu-1", packages.CONTROLLER), lab.preinstall("gpu-2", packages.WORKER))
+    await asyncio.gather(lab.preinstall("gpu-1", CONTROLLER_PACKAGES), lab.preinstall("gpu-2", WORKER_PACKAGES))
     before = {name: await lab.snapshot(name) for name in ("gpu-1", "gpu-2")}
     async with cloud.controller():
         instance = cloud.instance("gpu-1", ["gpu-2"])

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from gpuaas_app_slurm.workload import config, facts, home
+from gpuaas_app_slurm.workload import choices, config, facts, home, users
 from gpuaas_sdk.failures import Permanent
+from gpuaas_sdk.machine import File
 
 GOLDEN = Path(__file__).parent / "golden"
 
 CLUSTER = config.Cluster(
     instance_id="inst_1",
     cluster_name="research",
-    partition="main",
     controller_hostname="gpu-1",
     controller_address="10.0.0.11",
     cgroup="disabled",
@@ -32,7 +32,7 @@ MACHINE = facts.Facts(
 SHARED = home.Home("shared", "/shared/home")
 
 
-def _by_path(files: tuple[config.File, ...]) -> dict[str, config.File]:
+def _by_path(files: tuple[File, ...]) -> dict[str, File]:
     return {file.path: file for file in files}
 
 
@@ -93,9 +93,9 @@ def test_a_login_machine_offers_no_gpus_and_is_in_no_partition() -> None:
 def test_a_default_time_over_the_maximum_is_refused(default: str, maximum: str, fits: bool) -> None:
     inputs = config.Inputs("c", "a", default_time=default, max_time=maximum)
     if fits:
-        return config.check_times(inputs)
+        return choices.check(inputs.scheduler)
     with pytest.raises(Permanent, match="longer than max_time"):
-        config.check_times(inputs)
+        choices.check(inputs.scheduler)
 
 
 def test_slurmdbd_conf_is_the_golden_one_and_readable_by_slurm_only() -> None:
@@ -127,7 +127,7 @@ def test_a_machine_with_a_gpu_of_unknown_type_lists_all_without_a_type() -> None
 
 def test_users_get_numbers_in_the_order_of_the_inputs() -> None:
     inputs = config.parse_inputs({"cluster_name": "c", "controller_allocation_id": "a", "users": ["ann", "bob"]})
-    assert inputs.user_ids() == {"ann": 6000, "bob": 6001}
+    assert [user.uid for user in users.at_deploy(inputs.users)] == [6000, 6001]
 
 
 def test_an_unknown_input_is_refused() -> None:

@@ -115,6 +115,34 @@ async def test_an_mpi_program_that_is_missing_on_one_machine_ends_by_itself(day:
     assert "ended 124" not in output, "and no time limit was needed"
 
 
+async def test_each_task_of_a_job_array_writes_to_the_home(day: Day) -> None:
+    array = "sbatch -Q --wait --mem=16 --array=1-4 -o task-%a.txt --wrap 'echo task $SLURM_ARRAY_TASK_ID'"
+    assert await day.person(f"cd; {array}; cat task-?.txt") == "task 1\ntask 2\ntask 3\ntask 4\n"
+
+
+async def test_an_interactive_session_on_a_worker_has_a_terminal(day: Day) -> None:
+    """`script` gives the commands a terminal, as the person's SSH session has one."""
+    typed = "salloc -Q --mem=16 -w gpu-3 srun --pty sh -c 'tty; hostname; pwd'"
+    shown = (await day.person(f'cd; script -qec "{typed}" /dev/null')).split()
+    # The terminal echoes the end of the empty input before the first line.
+    assert ("/dev/pts/" in shown[0], shown[1:]) == (True, ["gpu-3", HOME]), shown
+
+
+async def test_two_jobs_on_one_machine_are_given_different_gpus_and_a_job_without_gets_none(day: Day) -> None:
+    """Each of the two waits until the other one runs, so both have their GPUs at the same time."""
+    program = (
+        "#!/bin/sh\n"
+        'echo "$CUDA_VISIBLE_DEVICES" > gpus-$SLURM_JOB_NAME\n'
+        "while [ ! -e gpus-left ] || [ ! -e gpus-right ]; do sleep 0.1; done\n"
+    )
+    await day.person(f"cd; cat > both <<'END'\n{program}END")
+    job = "sbatch -Q --wait --mem=16 -t 2 -w gpu-3 --gres=gpu:1"
+    gpus = await day.person(f"cd; {job} -J left both & cd; {job} -J right both; wait; cat gpus-left gpus-right")
+    assert sorted(gpus.split()) == ["0", "1"]
+    none = "srun -Q --mem=16 -w gpu-3 sh -c 'echo gpus=[$CUDA_VISIBLE_DEVICES]'"
+    assert await day.person(f"cd; {none}") == "gpus=[]\n"
+
+
 async def test_a_repeating_job_of_scrontab_runs(day: Day) -> None:
     await day.person(
         "cd; printf '#SCRON -o repeated.txt --mem=16 -t 1\\n* * * * * hostname\\n' > table; scrontab table"

@@ -3,8 +3,10 @@
 import msgspec
 import pytest
 from gpuaas_app_slurm import access, details, roles
-from gpuaas_app_slurm.workload import cluster, config, facts, home, packages, receipts, undo, warnings
+from gpuaas_app_slurm.workload import cluster, config, facts, footprint, home, removal_acts, versions, warnings
+from gpuaas_app_slurm.workload.footprint import SLURM
 from gpuaas_sdk.failures import Permanent, Refused
+from gpuaas_sdk.installs import packages, receipts, undo
 
 BARE = "hostname=gpu-2\ncpus=8\nmemory_mb=16000\ngpu=/dev/nvidia10\ngpu=/dev/nvidia2\n"
 PURE = BARE + "cgroup_v1=0\ncgroup_controllers=cpuset cpu io memory pids\n"
@@ -18,6 +20,7 @@ SHARED = home.Home("shared", "/shared/home")
 class Placed(msgspec.Struct, frozen=True):
     component_key: str
     allocation_id: str
+    node_name: str = "gpu-1"
 
 
 def test_facts_count_gpus_in_the_order_of_their_numbers() -> None:
@@ -91,23 +94,16 @@ def _receipt(*held: str) -> receipts.Receipt:
     )
 
 
-def test_with_the_last_role_everything_on_the_receipt_is_undone() -> None:
-    plan = undo.undo(_receipt("worker"), "worker")
-    assert plan.last
-    assert (plan.packages, plan.paths[:1], plan.users) == (("slurmd",), ("/etc/slurm",), ("slurm",))
-    assert plan.empty_folders == ("/var/log/slurm",)
-
-
 def test_with_the_last_role_the_health_reporter_stops_first_and_is_removed_even_if_the_receipt_is_older() -> None:
-    plan = undo.undo(_receipt("worker"), "worker")
+    plan = undo.undo(SLURM, _receipt("worker"), "worker")
     assert plan.stop_units[0] == "gpuaas-slurm-health"
-    assert plan.paths == ("/etc/slurm", *receipts.REPORTER_PATHS)
-    listed = msgspec.structs.replace(_receipt("worker"), paths=list(receipts.PATHS))
-    assert undo.undo(listed, "worker").paths == receipts.PATHS
+    assert plan.paths == ("/etc/slurm", *footprint.OWN_PATHS)
+    listed = msgspec.structs.replace(_receipt("worker"), paths=list(footprint.PATHS))
+    assert undo.undo(SLURM, listed, "worker").paths == footprint.PATHS
 
 
 def test_while_another_role_stays_only_the_roles_own_parts_are_undone() -> None:
-    plan = undo.undo(_receipt("controller", "worker"), "worker")
+    plan = undo.undo(SLURM, _receipt("controller", "worker"), "worker")
     assert not plan.last
     assert plan.stop_units == ("slurmd",)
     assert plan.packages == ()
@@ -115,55 +111,20 @@ def test_while_another_role_stays_only_the_roles_own_parts_are_undone() -> None:
 
 
 def test_a_database_server_from_before_keeps_running_without_the_apps_database() -> None:
-    plan = undo.undo(_receipt("controller"), "controller")
-    assert plan.drop_database
+    plan = undo.undo(SLURM, _receipt("controller"), "controller")
+    assert removal_acts.drops_database(plan, "controller")
     assert "mariadb" not in plan.stop_units
-
-
-def test_units_that_did_not_exist_are_not_restored() -> None:
-    names = [unit.name for unit in undo.undo(_receipt("worker"), "worker").restore_units]
-    assert names == ["mariadb.service", "network-online.target"]
-
-
-def test_a_receipt_survives_being_written_and_read() -> None:
-    receipt = _receipt("worker")
-    assert msgspec.json.decode(msgspec.json.encode(receipt), type=receipts.Receipt) == receipt
-
-
-def test_what_was_absent_at_first_is_on_the_receipt() -> None:
-    inspection = "absent /etc/slurm\nempty /var/log/slurm\nno-user slurm\nno-group munge\npresent /etc/mysql\n"
-    inspection += "unit slurmd.service not-found inactive\ncontent /etc/slurm/plugstack.conf YQ==\n"
-    receipt = receipts.first_receipt("inst_1", "gpu-2", inspection)
-    assert (receipt.paths, receipt.folders_to_empty) == (["/etc/slurm"], ["/var/log/slurm"])
-    assert (receipt.users, receipt.groups) == (["slurm"], ["munge"])
-    assert receipt.units == [receipts.UnitBefore("slurmd.service", "not-found", "inactive")]
-    assert receipt.contents == {"/etc/slurm/plugstack.conf": "YQ=="}
 
 
 def test_a_machine_with_another_slurm_is_refused() -> None:
     with pytest.raises(Refused, match=r"slurm\.conf"):
-        receipts.first_receipt("inst_1", "gpu-2", "present /etc/slurm/slurm.conf\n")
-
-
-def test_a_simulation_separates_new_packages_from_upgraded_ones() -> None:
-    text = (
-        "Reading package lists...\nInst libc6 [2.40-1] (2.41-12 Debian:13 [amd64])\n"
-        "Inst slurmd (24.11.5-4 Debian:13/stable [amd64])\nConf slurmd (24.11.5-4 Debian:13/stable [amd64])\n"
-    )
-    simulation = packages.parse_simulation(text)
-    assert simulation.new == ("slurmd",)
-    assert simulation.versions == {"libc6": "2.41-12", "slurmd": "24.11.5-4"}
+        receipts.first_receipt(SLURM, "inst_1", "gpu-2", "present /etc/slurm/slurm.conf\n")
 
 
 def test_a_slurm_without_its_own_authentication_is_refused() -> None:
     with pytest.raises(Permanent, match=r"22\.05"):
-        packages.refuse_old_slurm("gpu-2", packages.Simulation(("slurmd",), {"slurmd": "22.05.8-4"}))
-    packages.refuse_old_slurm("gpu-2", packages.Simulation(("slurmd",), {"slurmd": "24.11.5-4"}))
-
-
-def test_other_packages_that_a_purge_would_remove_are_returned() -> None:
-    text = "Purg slurmd [24.11]\nPurg libpmix2t64 [5.0]\nRemv openmpi-bin [5.0]\n"
-    assert packages.foreign_removals(text, ("slurmd", "libpmix2t64")) == ("openmpi-bin",)
+        versions.refuse_old_slurm("gpu-2", packages.Simulation(("slurmd",), {"slurmd": "22.05.8-4"}))
+    versions.refuse_old_slurm("gpu-2", packages.Simulation(("slurmd",), {"slurmd": "24.11.5-4"}))
 
 
 @pytest.mark.parametrize(("workers", "first"), [(3, "srun -N3 hostname"), (0, "sinfo -N -l")])

@@ -3,10 +3,13 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 from fake_slurm import Cluster, FakeJob, deployed_cluster
-from gpuaas_app_slurm.workload import keys, people
+from gpuaas_app_slurm.workload import home, keys, nodes
+from gpuaas_app_slurm.workload.footprint import SLURM
 from gpuaas_contract.posix import PersonState, PosixPerson
+from gpuaas_sdk.installs import receipts
 
 
 @pytest.fixture
@@ -26,6 +29,7 @@ async def test_a_cluster_with_a_job_is_not_closed_and_not_decommissioned(cluster
     cluster.slurm.jobs = [FakeJob(7)]
     ended = await cluster.perform("decommission")
     assert (ended.status, "1 job running or queued: 7" in ended.error.message) == ("failed", True)
+    assert ended.error.fix.endswith(f": gpuaas decommission {cluster.instance.name} --force --reason 'cancel jobs'")
     assert cluster.slurm.partition_states == []
     assert cluster.statuses() == {"gpu-1": "ready", "gpu-2": "ready"}
 
@@ -69,6 +73,22 @@ async def test_a_worker_whose_first_job_does_not_run_fails_unless_it_is_busy(clu
     assert {name: statuses[name] for name in ("gpu-3", "gpu-4")} == {
         name: "ready" if name in busy else "failed" for name in ("gpu-3", "gpu-4")
     }
+
+
+async def test_a_worker_that_ran_queued_jobs_before_its_first_job_is_ready(cluster: Cluster) -> None:
+    cluster.slurm.first_job_answers, cluster.slurm.jobs_end_with_first_job = False, True
+    ended = await _add_two(cluster, busy={"gpu-3", "gpu-4"})
+    assert ended.status == "succeeded", ended.error
+    assert cluster.slurm.jobs == []
+
+
+async def test_a_first_job_that_starts_and_hangs_is_no_proof_that_the_worker_runs_jobs(cluster: Cluster) -> None:
+    cluster.slurm.first_job_answers = False
+    member = cluster.add_worker("gpu-3")
+    cluster.slurm.nodes["gpu-3"] = ["COMPLETING"]
+    cluster.slurm.jobs = [FakeJob(40, "gpu-3", name=nodes.CANARY)]
+    ended = await cluster.perform("add", [member])
+    assert (ended.status, "the first job of researcher failed" in ended.error.message) == ("failed", True)
 
 
 async def test_a_refused_decommission_leaves_the_instance_running_and_offers_no_undo(cluster: Cluster) -> None:
@@ -143,6 +163,7 @@ async def test_a_resume_of_a_foreign_drain_is_refused_and_the_worker_stays_drain
     cluster.slurm.reasons["gpu-2"] = "bad DIMM"
     ended = await cluster.perform("resume", [cluster.member("gpu-2")])
     assert (ended.error.failure_class, "bad DIMM" in ended.error.message) == ("refused", True)
+    assert ended.error.fix.endswith("gpuaas ssh gpu-2 --root -- sudo scontrol update nodename=gpu-2 state=resume")
     assert cluster.member("gpu-2").status == "drained"
 
 
@@ -192,7 +213,19 @@ async def test_a_remove_from_a_machine_that_does_not_answer_is_refused(cluster: 
     assert cluster.member("gpu-3").status == "ready"
 
 
-@pytest.mark.parametrize("fault", ["slurmd", "machine", "slurmctld", "forgotten node", "running job"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "slurmd",
+        "machine",
+        "frozen machine",
+        "slurmctld",
+        "everything",
+        "forgotten node",
+        "running job",
+        "failed member",
+    ],
+)
 async def test_a_forced_remove_succeeds_and_reports_what_it_did_not_do(cluster: Cluster, fault: str) -> None:
     _two_workers(cluster)
     left = _break(cluster, fault)
@@ -201,8 +234,22 @@ async def test_a_forced_remove_succeeds_and_reports_what_it_did_not_do(cluster: 
     removed = cluster.member("gpu-3")
     assert removed.status == "removed"
     assert left in removed.status_reason if left else removed.status_reason == ""
-    if fault != "slurmctld":
-        assert "gpu-3" not in cluster.slurm.nodes
+    if fault in ("machine", "frozen machine"):
+        assert (cluster.slurm.nodes["gpu-3"], cluster.slurm.jobs) == (["DOWN", "DRAIN"], [])
+    elif fault not in ("slurmctld", "everything"):
+        assert ("gpu-3" in cluster.slurm.nodes, cluster.slurm.jobs) == (False, [])
+
+
+async def test_a_machine_that_was_given_up_gets_no_job_when_its_power_returns(cluster: Cluster) -> None:
+    _two_workers(cluster)
+    _break(cluster, "machine")
+    ended = await cluster.perform("remove", [cluster.member("gpu-3")], force=True)
+    assert ended.status == "succeeded", ended.error
+    cluster.slurm.register("gpu-3")
+    assert (cluster.slurm.nodes["gpu-3"], cluster.slurm.reasons["gpu-3"]) == (
+        ["DRAIN", "IDLE"],
+        f"gpuaas:{ended.operation_id}: machine given up",
+    )
 
 
 def _break(cluster: Cluster, fault: str) -> str:
@@ -215,6 +262,16 @@ def _break(cluster: Cluster, fault: str) -> str:
             cluster.machines.host("gpu-3").reachable = False
             cluster.slurm.nodes["gpu-3"] = ["DOWN", "NOT_RESPONDING"]
             return "Slurm (worker) was not removed"
+        case "frozen machine":  # Slurm has not noticed it yet.
+            cluster.machines.host("gpu-3").reachable = False
+            cluster.slurm.nodes["gpu-3"] = ["ALLOCATED"]
+            return "Slurm (worker) was not removed"
+        case "failed member":
+            cluster.platform.records.change_member(cluster.member("gpu-3"), status="failed")
+        case "everything":
+            cluster.slurm.is_up = False
+            cluster.machines.host("gpu-3").reachable = False
+            return "node gpu-3 is still in Slurm, and its jobs were not cancelled; Slurm (worker) was not removed"
         case "slurmctld":
             cluster.slurm.is_up = False
             return "node gpu-3 is still in Slurm"
@@ -232,6 +289,22 @@ async def test_a_cancelled_remove_lifts_its_drain(cluster: Cluster) -> None:
     cluster.platform.cancel(operation_id)
     assert (await cluster.platform.ended(operation_id)).status == "cancelled"
     assert (cluster.member("gpu-3").status, cluster.slurm.nodes["gpu-3"]) == ("ready", ["IDLE"])
+
+
+async def test_a_member_whose_removal_failed_names_the_removal_until_a_retry_has_finished_it(cluster: Cluster) -> None:
+    receipt = receipts.Receipt(cluster.instance.instance_id, ["worker"], [], [], [], [], [], [])
+    path = receipts.path_of(SLURM, cluster.instance.instance_id)
+    cluster.machines.host("gpu-2").files[path] = msgspec.json.encode(receipt)
+    cluster.add_worker("gpu-3")
+    cluster.slurm.uninstall_fails = True
+    ended = await cluster.perform("remove", [cluster.member("gpu-2")])
+    failed = cluster.member("gpu-2")
+    assert (ended.status, failed.status) == ("failed", "failed")
+    assert failed.adapter_detail["removal"] == ended.operation_id
+    cluster.slurm.uninstall_fails = False
+    cluster.platform.retry(ended.operation_id)
+    assert (await cluster.platform.ended(ended.operation_id)).status == "succeeded"
+    assert "removal" not in cluster.member("gpu-2").adapter_detail
 
 
 async def test_an_add_waits_for_slurmctld(cluster: Cluster) -> None:
@@ -265,6 +338,23 @@ async def test_a_cancelled_add_takes_slurm_off_the_machine_again(cluster: Cluste
     assert cluster.member("gpu-3").status == "removed"
 
 
+async def test_an_undo_that_is_interrupted_after_a_member_left_is_repeated_without_that_member(
+    cluster: Cluster,
+) -> None:
+    head = cluster.machines.host("gpu-1")
+    cluster.slurm.on_uninstall = lambda: setattr(head, "reachable", False)
+    operation_id = await cluster.started("add", [cluster.add_worker("gpu-3")])
+    await cluster.platform.until(operation_id, lambda now: any("join" in step.name for step in now.steps))
+    cluster.platform.cancel(operation_id)
+    await cluster.platform.until(
+        operation_id, lambda now: any("cannot be reached" in step.message for step in now.steps)
+    )
+    head.reachable = True
+    ended = await cluster.platform.ended(operation_id)
+    assert (ended.status, ended.error) == ("cancelled", None)
+    assert cluster.member("gpu-3").status == "removed"
+
+
 async def test_a_machine_of_another_instance_is_refused_and_one_that_it_left_is_taken_over(cluster: Cluster) -> None:
     other = cluster.platform.add_instance({"worker": ["gpu-3"]}, name="other", ready=True)
     cluster.slurm.receipts = [f"/var/lib/gpuaas-app/slurm/{other.instance_id}.json"]
@@ -295,17 +385,26 @@ async def test_a_repaired_worker_restarts_a_stopped_slurmd_and_stays_drained_if_
     assert cluster.slurm.stopped_units == set()
 
 
+async def test_a_machine_that_stops_answering_during_its_repair_has_the_fault_that_a_look_would_find(
+    cluster: Cluster,
+) -> None:
+    cluster.machines.host("gpu-2").reachable = False
+    ended = await cluster.perform("repair", [cluster.member("gpu-2")])
+    assert ended.status == "failed"
+    assert cluster.member("gpu-2").status_reason.startswith("MachineSilent: machine gpu-2")
+    assert cluster.member("gpu-2").status_reason.endswith("gpuaas ssh gpu-2 -- uptime")
+
+
 async def test_a_repaired_controller_gives_people_who_joined_their_place_and_takes_it_from_those_who_left(
     cluster: Cluster,
 ) -> None:
     cluster.platform.records.people += [_person("ada", 20001, "active"), _person("bob", 20002, "left")]
+    cluster.slurm.accounting.users |= {"bob": {}}
     controller = cluster.member_of(cluster.instance, "gpu-1")
     ended = await cluster.perform("repair", [controller])
     assert ended.status == "succeeded", ended.error
-    (synced,) = [
-        command.argv for command in cluster.machines.host("gpu-1").commands if people.SYNC in command.input.decode()
-    ]
-    assert synced[-10:] == ("lab", "default", "ada", "active", "20001", "20001", "bob", "left", "20002", "20002")
+    assert cluster.slurm.accounting.users["ada"] == {}
+    assert cluster.slurm.accounting.users["bob"]["GrpSubmitJobs"] == "0"
 
 
 async def test_the_preview_of_a_remove_names_jobs_owners_ends_and_gpu_hours(cluster: Cluster) -> None:
@@ -339,6 +438,22 @@ async def test_the_preview_of_a_decommission_counts_every_job(cluster: Cluster) 
     assert any("refused" in note for note in preview.notes)
 
 
+@pytest.mark.parametrize("kind", ["remove", "decommission"])
+async def test_a_preview_lists_homes_as_deleted_only_if_they_are_local(cluster: Cluster, kind: Any) -> None:
+    targets, role = ([cluster.member("gpu-2")], "worker") if kind == "remove" else (None, "")
+
+    async def deleted() -> str:
+        asked = cluster.platform.ask_preview(cluster.instance, kind, targets, component_key=role)
+        preview = (await cluster.platform.ended(asked.operation_id)).preview
+        assert preview is not None
+        return preview.irreversible[-1]
+
+    assert "home folders of its users on gpu-" in await deleted()
+    shared = home.unit_text(home.Home("shared", "/data/home"), on_controller=True)
+    cluster.machines.host("gpu-1").files[home.UNIT_PATH] = shared.encode()
+    assert "are deleted. Home folders on /data/home stay." in await deleted()
+
+
 async def test_a_preview_states_at_once_that_slurmctld_does_not_answer(cluster: Cluster) -> None:
     cluster.slurm.is_up = False
     asked = cluster.platform.ask_preview(cluster.instance, "decommission")
@@ -364,6 +479,7 @@ async def _add_two(cluster: Cluster, *, busy: set[str]) -> Any:
     targets = [cluster.add_worker(name) for name in ("gpu-3", "gpu-4")]
     names = ("gpu-2", "gpu-3", "gpu-4")
     cluster.slurm.nodes = {name: ["ALLOCATED" if name in busy else "IDLE"] for name in names}
+    cluster.slurm.jobs = [FakeJob(number, name) for number, name in enumerate(sorted(busy), start=40)]
     return await cluster.perform("add", targets)
 
 

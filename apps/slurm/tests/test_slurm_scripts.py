@@ -5,15 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from gpuaas_app_slurm.workload import packages, uninstall
-from gpuaas_sdk.failures import Temporary
-from gpuaas_sdk.machine import Machine, Ran, shell
-from gpuaas_sdk.testing.machines import FakeHost
-
-LOCKED = "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 17 (apt-get)"
-ENDING_SLOWLY = 'echo "$@" >>"$0.calls"; [ "$(wc -l <"$0.calls")" -lt 15 ]'
-"""pkill finds the process fourteen times."""
-USERDEL = '[ "$(wc -l <"${0%/*}/pkill.calls")" = 15 ] && touch "$0.done"'
+from gpuaas_app_slurm.workload import home, reporter, watch_program
 
 
 def run(script: str, *arguments: str, programs: Path) -> int:
@@ -29,40 +21,85 @@ def program(path: Path, text: str) -> Path:
     return path
 
 
-def test_an_update_reports_that_another_program_holds_the_lock_of_the_lists(tmp_path: Path) -> None:
-    apt = program(tmp_path / "apt-get", f'echo "{LOCKED}" >&2; exit 100')
-    assert run(packages.UPDATE, str(apt), "update", programs=tmp_path) == packages.LOCKED_STATUS
+def test_a_home_that_another_machine_copied_at_the_same_time_stays_as_it_made_it(tmp_path: Path) -> None:
+    people, shared, programs = tmp_path / "people", tmp_path / "shared", tmp_path / "programs"
+    (people / "ada").mkdir(parents=True)
+    (people / "ada" / "notes").write_text("of this machine")
+    programs.mkdir()
+    program(programs / "systemctl", "exit 0")
+    program(programs / "mountpoint", '[ -e "$0.was-asked" ] || { touch "$0.was-asked"; exit 1; }')
+    other = f"mkdir -p {shared}/ada; echo 'of the other machine' > {shared}/ada/notes"
+    program(programs / "cp", f'{other}; exec /bin/cp "$@"')
+    assert run(home.MOUNT, str(shared), str(people), home.UNIT, "0", programs=programs) == 0
+    assert (shared / "ada" / "notes").read_text() == "of the other machine\n"
+    assert [str(path.relative_to(shared)) for path in sorted(shared.rglob("*"))] == ["ada", "ada/notes"]
+
+
+def test_the_watch_lists_accounts_of_people_that_slurm_does_not_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passwd = tmp_path / "passwd"
+    people = ("ada", "bob", "researcher")
+    lines = ["root:x:0:0:root:/root:/bin/bash", *(f"{name}:x:1:1::/home/people/{name}:/bin/bash" for name in people)]
+    passwd.write_text("\n".join([*lines, "eva:x:1:1::/home/people/ada:/bin/bash", ""]))
+    monkeypatch.setattr(watch_program, "ACCOUNTS", str(passwd))
+    assert watch_program.unplaced("|\nbob|0\nresearcher|") == ["ada"]
+
+
+def test_the_watch_lists_the_jobs_of_blocked_users_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = "".join(f"echo 'ada|{number}'; " for number in range(30))
+    program(tmp_path / "squeue", f'[ "$5" = ada,bob ] && {jobs} echo "squeue: error: Invalid user: bob"')
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    listed = watch_program.blocked_jobs("|0\nada|0\nbob|0\nresearcher|\ntom|10")
+    assert listed == {"ada": {"count": 30, "first": [str(number) for number in range(20)]}}
+    assert watch_program.blocked_jobs("researcher|") == {}
+
+
+HEALTH_CHECK = Path(__file__).parent / "golden" / "health-check"
+RESUMED_BY_OTHERS = """
+case $* in
+  "show node"*) if [ -e "$0.resumed" ]; then echo State=IDLE; else echo "State=IDLE+DRAIN Reason=gpuaas-check: x"; fi ;;
+  update*) touch "$0.resumed"; echo "Invalid node state specified" >&2; exit 1 ;;
+esac
+"""
+"""scontrol, if another run of the health check resumes the node between the look and the resume."""
+NEVER_RESUMED = """
+case $* in
+  "show node"*) echo "State=IDLE+DRAIN Reason=gpuaas-check: x" ;;
+  update*) exit 1 ;;
+esac
+"""
 
 
 @pytest.mark.parametrize(
-    ("error", "status"),
-    [("", 0), ("dpkg: error: dpkg frontend lock is locked by process 17", packages.LOCKED_STATUS), ("broken", 1)],
+    ("scontrol", "status"), [(RESUMED_BY_OTHERS, 0), (NEVER_RESUMED, 1)], ids=["resumed", "drained"]
 )
-def test_a_repair_distinguishes_a_locked_dpkg_from_a_broken_one(tmp_path: Path, error: str, status: int) -> None:
-    program(tmp_path / "dpkg", f'[ -z "{error}" ] || {{ echo "{error}" >&2; exit 2; }}')
-    assert run(packages.REPAIR, programs=tmp_path) == status
+def test_a_health_check_fails_if_the_node_stays_drained_and_not_if_another_run_resumed_it(
+    tmp_path: Path, scontrol: str, status: int
+) -> None:
+    program(tmp_path / "scontrol", scontrol)
+    program(tmp_path / "df", "echo ' 5%'")
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    ran = subprocess.run(["sh", HEALTH_CHECK], env={**os.environ, "PATH": path}, check=False)
+    assert ran.returncode == status
 
 
-async def test_a_purge_repairs_dpkg_before_it_reads_what_is_installed() -> None:
-    host = FakeHost("gpu-2")
-    await packages.purge(Machine(host), ("slurmd",))
-    assert [host.commands[0].input, host.ran[1][0]] == [shell.grouped(packages.REPAIR).encode(), "dpkg-query"]
+def _printed(script: str, *arguments: object) -> str:
+    bash = ["bash", "-seuo", "pipefail", "--", *map(str, arguments)]
+    return subprocess.run(bash, input=script, text=True, capture_output=True, check=True).stdout
 
 
-async def test_a_purge_waits_while_another_installation_runs() -> None:
-    host = FakeHost("gpu-2", lambda argv: Ran(packages.LOCKED_STATUS, "", "locked by process 17"))
-    with pytest.raises(Temporary, match="another installation of packages runs on gpu-2: locked by process 17"):
-        await packages.purge(Machine(host), ("slurmd",))
-
-
-def test_without_a_network_the_existing_package_lists_are_used(tmp_path: Path) -> None:
-    apt = program(tmp_path / "apt-get", 'echo "E: Failed to fetch, blocked by a proxy" >&2; exit 100')
-    assert run(packages.UPDATE, str(apt), "update", programs=tmp_path) == 0
-
-
-def test_a_user_is_removed_after_its_last_process_has_ended(tmp_path: Path) -> None:
-    program(tmp_path / "getent", "echo ada:x:2001:2001::/nonexistent:/bin/bash")
-    program(tmp_path / "pkill", ENDING_SLOWLY)
-    program(tmp_path / "userdel", USERDEL)
-    assert run(uninstall.REMOVE_USERS, "ada", programs=tmp_path) == 0
-    assert (tmp_path / "userdel.done").exists()
+def test_one_file_is_put_back_and_the_edits_of_others_are_only_listed(tmp_path: Path) -> None:
+    conf, key, gone = (tmp_path / name for name in ("slurm.conf", "slurm.key", "gone"))
+    listed, saved = tmp_path / "list", tmp_path / "list.tar"
+    for file in (conf, key, gone):
+        file.write_text("as the app wrote it")
+    _printed(reporter.SAVE, listed, saved, conf, key, gone)
+    assert _printed(reporter.CHANGED, listed) == ""
+    assert _printed(reporter.RESTORE_ONE, saved, conf) == "", "nothing to put back"
+    conf.write_text("new settings")
+    key.write_text("an edit")
+    gone.unlink()
+    assert _printed(reporter.CHANGED, listed).splitlines() == [str(conf), str(key), str(gone)]
+    assert _printed(reporter.RESTORE_ONE, saved, conf) == "changed\n"
+    assert (conf.read_text(), key.read_text()) == ("as the app wrote it", "an edit")

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from gpuaas_app_slurm.workload import state
 
@@ -124,3 +125,13 @@ def test_typed_gpus_are_counted_too() -> None:
 )
 def test_the_running_version_is_read_from_the_controllers_configuration(shown: str, version: str) -> None:
     assert state.running_version(shown) == version
+
+
+def test_a_node_counts_as_upgraded_only_after_it_registered_with_the_version_of_its_package() -> None:
+    node = state.Node("gpu-2", frozenset({"IDLE"}), version="26.05.5")
+    assert state.node_registered("gpu-2", node, "26.05.5-1").ok
+    assert not state.node_registered("gpu-2", node, "24.11.5-4").ok
+    unknown = state.node_registered("gpu-2", msgspec.structs.replace(node, version=""), "26.05.5-1")
+    assert (unknown.ok, "of unknown version" in unknown.reason) == (False, True)
+    away = msgspec.structs.replace(node, flags=frozenset({"IDLE", "NOT_RESPONDING"}))
+    assert not state.node_registered("gpu-2", away, "26.05.5-1").ok

@@ -15,14 +15,31 @@ def cluster_of(
     return config.Cluster(
         instance_id=instance_id,
         cluster_name=inputs.cluster_name,
-        partition=inputs.partition,
         controller_hostname=controller.hostname,
         controller_address=address,
         cgroup=cgroup_for(workers or (controller,)),
         memory_per_cpu_mb=memory_per_cpu_mb(workers or (controller,)),
         auth=inputs.auth,
-        default_time=inputs.default_time,
-        max_time=inputs.max_time,
+        rest_api=inputs.rest_api,
+        scheduler=inputs.scheduler,
+    )
+
+
+def changed(instance_id: str, inputs: config.Inputs, present: config.Present) -> config.Cluster:
+    """Return the properties of a running cluster with other inputs. What came from the machines stays."""
+    return config.Cluster(
+        instance_id=instance_id,
+        cluster_name=inputs.cluster_name,
+        controller_hostname=present.controller_hostname,
+        controller_address=present.controller_address,
+        cgroup=present.cgroup,
+        memory_per_cpu_mb=present.memory_per_cpu_mb,
+        auth=inputs.auth,
+        rest_api=inputs.rest_api,
+        scheduler=inputs.scheduler,
+        is_held=present.is_held,
+        first_job_id=present.first_job_id,
+        mpi=present.mpi,
     )
 
 

@@ -1,16 +1,17 @@
 """The deploy inputs, and the configuration files that are made from them. Pure."""
 
+import re
 from collections.abc import Sequence
 from importlib import resources
 from string import Template
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
-from gpuaas_sdk.failures import Permanent
+from gpuaas_sdk.failures import Permanent, Refused
+from gpuaas_sdk.machine import File
 
-from gpuaas_app_slurm.workload import facts, home, keys
+from gpuaas_app_slurm.workload import choices, facts, footprint, home, keys
 
-FIRST_USER_ID = 6000
 NODES_MAX = 128
 
 SYSTEM_USERS = frozenset(
@@ -22,10 +23,19 @@ SYSTEM_USERS = frozenset(
 )
 """Accounts that Debian and the packages of Slurm create. The deploy form refuses the same names."""
 SLURM_FOLDER = "/etc/slurm"
+SLURM_CONF = f"{SLURM_FOLDER}/slurm.conf"
 OWN_FOLDER = "/etc/slurm/gpuaas"
 """Programs and files of this app on each machine. Slurm runs the programs."""
 GRES_DEVICES_PATH = "/etc/slurm/gpuaas-gres.conf"
+SLURMD_UNIT_PATH = "/etc/systemd/system/slurmd.service.d/gpuaas.conf"
+"""It names the machine from which slurmd gets its configuration."""
+REST_PORT = 6820
 MARIADB_PATH = "/etc/mysql/mariadb.conf.d/60-gpuaas-slurm.cnf"
+
+SLURMD_TIMEOUT_S = 60
+"""After this time, a node whose slurmd does not answer is down, and its jobs end."""
+SLURMD_TIMEOUT_HELD_S = 3600
+"""The same during an upgrade: if a slurmd does not start, people have this time to repair it before jobs end."""
 
 
 class Inputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,10 +51,19 @@ class Inputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     auth: keys.Auth = "slurm"
     home: str = home.AUTO
     users: tuple[str, ...] = ("researcher",)
+    priority: choices.Priority = choices.Priority()
+    preemption: choices.Preemption = "off"
+    partitions: tuple[choices.Partition, ...] = ()
+    extra_settings: dict[str, str | int] = {}
+    packages: Literal["auto", "present", "distribution", "bundle"] = "auto"
+    replace_lost_after_minutes: int | None = None
+    rest_api: bool = False
 
-    def user_ids(self) -> dict[str, int]:
-        """Return the uid of each user, the same on all machines, so that files and jobs belong to the same user."""
-        return {name: FIRST_USER_ID + position for position, name in enumerate(self.users)}
+    @property
+    def scheduler(self) -> choices.Choices:
+        """The settings of the scheduler, with the main partition as the first one."""
+        main = choices.Partition(self.partition, self.default_time, self.max_time)
+        return choices.Choices((main, *self.partitions), self.priority, self.preemption, self.extra_settings)
 
 
 class Cluster(msgspec.Struct, frozen=True):
@@ -52,23 +71,33 @@ class Cluster(msgspec.Struct, frozen=True):
 
     instance_id: str
     cluster_name: str
-    partition: str
     controller_hostname: str
     controller_address: str
     cgroup: facts.Cgroup
     memory_per_cpu_mb: int
     auth: keys.Auth = "slurm"
-    default_time: str = "1-00:00:00"
-    max_time: str = "7-00:00:00"
+    rest_api: bool = False
+    """People can use slurmrestd with tokens."""
+    scheduler: choices.Choices = choices.Choices()
+    is_held: bool = False
+    """No queued job starts, because daemons of two versions run. Running jobs continue."""
+    first_job_id: int = 0
+    """Smallest number of a new job; 0: Slurm decides."""
+    mpi: str = "pmix"
+    """The interface with which srun starts MPI programs. The installed Slurm must have it."""
 
 
-class File(msgspec.Struct, frozen=True):
-    """One file to put on a machine."""
+class Present(msgspec.Struct, frozen=True):
+    """Values of a slurm.conf that came from the machines at the deploy, or from an upgrade or a rollback. They stay as
+    they are when settings change."""
 
-    path: str
-    content: str
-    mode: int = 0o644
-    owner: str = "root:root"
+    controller_hostname: str
+    controller_address: str
+    cgroup: facts.Cgroup
+    memory_per_cpu_mb: int
+    is_held: bool = False
+    first_job_id: int = 0
+    mpi: str = "pmix"
 
 
 def parse_inputs(inputs: dict[str, Any]) -> Inputs:
@@ -90,33 +119,44 @@ def check_users(names: Sequence[str]) -> None:
         )
 
 
-def check_times(inputs: Inputs) -> None:
-    """Refuse a default time limit over the maximum: Slurm would give jobs the maximum and report no error."""
-    if seconds(inputs.default_time) > seconds(inputs.max_time):
-        raise Permanent(
-            f"default_time {inputs.default_time} is longer than max_time {inputs.max_time}",
-            fix="deploy again with a shorter default_time",
+def slurm_conf(cluster: Cluster) -> str:
+    return _render("slurm.conf", **_slurm_conf_values(cluster))
+
+
+def present(text: str) -> Present:
+    """Read the values of the machines from the slurm.conf of a cluster."""
+    host = re.search(r"^SlurmctldHost=([^\s(]+)\(([^)\s]+)\)", text, re.MULTILINE)
+    memory = re.search(r"^DefMemPerCPU=(\d+)", text, re.MULTILINE)
+    if host is None or memory is None or "\nNodeSet=workers " not in text:
+        raise Refused(
+            f"{SLURM_CONF} was not written by this release of the app, so its settings cannot be changed",
+            fix="put the file back as the app wrote it, or deploy the instance again",
         )
-
-
-def seconds(limit: str) -> float:
-    """Return the length of a time limit such as 1-00:00:00, 12:30:00 or UNLIMITED."""
-    if limit == "UNLIMITED":
-        return float("inf")
-    days, _, clock = limit.rpartition("-")
-    hours, minutes, rest = (int(part) for part in clock.split(":"))
-    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + rest
+    cgroup: facts.Cgroup = "v2" if "\nProctrackType=proctrack/cgroup" in text else "disabled"
+    first = re.search(r"^FirstJobId=(\d+)", text, re.MULTILINE)
+    is_held = f"\nPartitionName={choices.UPGRADE} " in text
+    mpi = re.search(r"^MpiDefault=(\S+)", text, re.MULTILINE)
+    return Present(
+        host[1],
+        host[2],
+        cgroup,
+        int(memory[1]),
+        is_held,
+        int(first[1]) if first else 0,
+        mpi[1] if mpi else "pmix",
+    )
 
 
 def controller_files(cluster: Cluster) -> tuple[File, ...]:
     return (
-        File(f"{SLURM_FOLDER}/slurm.conf", _render("slurm.conf", **_slurm_conf_values(cluster))),
+        File(SLURM_CONF, slurm_conf(cluster)),
         File(f"{SLURM_FOLDER}/cgroup.conf", _render(f"cgroup-{cluster.cgroup}.conf")),
         File(f"{SLURM_FOLDER}/gres.conf", _render("gres.conf")),
         File(f"{SLURM_FOLDER}/slurmdbd.conf", _render("slurmdbd.conf", **_values(cluster)), 0o600, "slurm:slurm"),
         File(MARIADB_PATH, _render("mariadb.cnf")),
         _drop_in("slurmctld", _render("slurmctld.service.conf")),
         _drop_in("slurmdbd", _render("slurmdbd.service.conf")),
+        *_rest(cluster),
         File(f"{SLURM_FOLDER}/plugstack.conf", _text("plugstack.conf")),
         *_files_of_every_machine(),
     )
@@ -134,6 +174,16 @@ def login_files(controller_address: str, machine: facts.Facts, homes: home.Home)
     options = facts.login_options(machine)
     gpus = File(GRES_DEVICES_PATH, gres_devices(None))
     return gpus, _slurmd(controller_address, options, homes), *_files_of_every_machine()
+
+
+def conf_server(controller_address: str) -> str:
+    """Return where slurmd gets its configuration."""
+    return f"{controller_address}:6817"
+
+
+def rest_url(controller_address: str) -> str:
+    """Return the address of the REST API."""
+    return f"http://{controller_address}:{REST_PORT}"
 
 
 def gres_devices(machine: facts.Facts | None) -> str:
@@ -156,10 +206,15 @@ def _files_of_every_machine() -> tuple[File, ...]:
     )
 
 
+def _rest(cluster: Cluster) -> tuple[File, ...]:
+    text = _render("slurmrestd.service.conf", controller_address=cluster.controller_address, port=str(REST_PORT))
+    return (_drop_in(footprint.REST_UNIT, text),) if cluster.rest_api else ()
+
+
 def _slurmd(controller_address: str, node_options: str, homes: home.Home) -> File:
     # Without its homes a node must not take jobs.
     home_first = f"RequiresMountsFor={home.PEOPLE}\n" if homes.is_mounted else ""
-    values = {"controller_address": controller_address, "node_options": node_options, "home_first": home_first}
+    values = {"conf_server": conf_server(controller_address), "node_options": node_options, "home_first": home_first}
     return _drop_in("slurmd", _render("slurmd.service.conf", **values))
 
 
@@ -169,9 +224,15 @@ def _slurm_conf_values(cluster: Cluster) -> dict[str, str]:
     else:
         tracking = ("proctrack/linuxproc", "task/affinity", "jobacct_gather/linux")
     proctrack, task_plugins, job_accounting = tracking
+    chosen = choices.settings(cluster.scheduler)
+    if cluster.first_job_id:
+        chosen["FirstJobId"] = str(cluster.first_job_id)
     return _values(cluster) | {
+        "scheduler_settings": "\n".join(f"{key}={value}" for key, value in chosen.items()),
+        "partitions": "\n".join(choices.partition_lines(cluster.scheduler.partitions, is_held=cluster.is_held)),
         "memory_limits": _text(f"memory-{cluster.cgroup}.conf").strip(),
         "nodes_max": str(NODES_MAX),
+        "slurmd_timeout_s": str(SLURMD_TIMEOUT_HELD_S if cluster.is_held else SLURMD_TIMEOUT_S),
         "proctrack": proctrack,
         "task_plugins": task_plugins,
         "job_accounting": job_accounting,
@@ -180,7 +241,8 @@ def _slurm_conf_values(cluster: Cluster) -> dict[str, str]:
 
 def _values(cluster: Cluster) -> dict[str, str]:
     values = {name: str(value) for name, value in msgspec.structs.asdict(cluster).items()}
-    authentication = _text(f"auth-{cluster.auth}.conf").strip()
+    tokens = _render("auth-tokens.conf", key=footprint.TOKEN_KEY) if cluster.rest_api else ""
+    authentication = f"{_text(f'auth-{cluster.auth}.conf')}{tokens}".strip()
     # slurmdbd does not start with a key that it does not know.
     without_jobs = "\n".join(line for line in authentication.splitlines() if not line.startswith("CredType="))
     return values | {"authentication": authentication, "database_authentication": without_jobs}

@@ -7,6 +7,8 @@ import msgspec
 from gpuaas_sdk.failures import Permanent
 from gpuaas_sdk.machine import Machine
 
+from gpuaas_app_slurm.workload.reporter_program import TIME_SERVICES
+
 Cgroup = Literal["v2", "disabled"]
 
 CONTROLLERS_NEEDED = frozenset({"cpu", "cpuset", "memory"})
@@ -40,9 +42,11 @@ fi
 if command -v slurmd >/dev/null; then echo "slurmd=$(slurmd -C | head -1)"; fi
 """
 
-TIME_SERVICE = r"""
-for name in chrony chronyd systemd-timesyncd ntpsec ntp; do
-  ! systemctl is-active -q "$name" || echo "$name"
+TIME_SERVICE = rf"""
+names=({" ".join(TIME_SERVICES)})
+states=($(systemctl is-active "${{names[@]}}" || true))
+for at in "${{!names[@]}}"; do
+  [ "${{states[at]:-}}" != active ] || echo "${{names[at]}}"
 done
 ! systemd-detect-virt -cq || echo host
 """
@@ -67,13 +71,18 @@ class Facts(msgspec.Struct, frozen=True):
         return self.gpu_types[device] if all(other in self.gpu_types for other in self.gpu_devices) else ""
 
 
+READ_S = 60
+"""Time limit of scripts that only read."""
+
+
 async def read(machine: Machine) -> Facts:
-    return parse((await machine.script(SCRIPT)).stdout)
+    return parse((await machine.script(SCRIPT, timeout_s=READ_S)).stdout)
 
 
-async def time_service(machine: Machine) -> str:
-    """Return the service that keeps the clock right; `host` in a container; empty if there is none."""
-    names = (await machine.script(TIME_SERVICE)).stdout.split()
+def time_service(printed: str) -> str:
+    """Return the service that keeps the clock right, from the output of `TIME_SERVICE`; `host` in a container; empty if
+    there is none."""
+    names = printed.split()
     return names[0] if names else ""
 
 

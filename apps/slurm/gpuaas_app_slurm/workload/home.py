@@ -3,13 +3,15 @@
 People's homes are /home/people/LOGIN on every machine. The app makes /home/people be the shared folder with a systemd
 mount unit, and removes only that unit later: files on the shared folder stay. Used by `slurm` and `uninstall`."""
 
+import asyncio
 import secrets
 from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 from gpuaas_sdk.failures import Refused
-from gpuaas_sdk.machine import Machine
+from gpuaas_sdk.installs import units
+from gpuaas_sdk.machine import Command, File, Machine, commands
 
 from gpuaas_app_slurm.workload import facts
 
@@ -22,6 +24,8 @@ CLIENT_PACKAGES = ("nfs-common",)
 SERVER_PACKAGES = ("nfs-kernel-server",)
 EXPORT_WAIT_S = 600
 """How long a machine tries to mount a folder whose server is still being installed."""
+MOUNT_S = EXPORT_WAIT_S + 120
+"""Time limit of the commands of `mount`."""
 AUTO = "auto"
 LOCAL_WARNING = (
     "home folders are local to each machine: the output of a batch job is on the machine that ran it, and a program "
@@ -52,7 +56,8 @@ done
 PEOPLE_BUSY = r"""
 if mountpoint -q "$1" && [ ! -e "$2" ]; then findmnt -n -o SOURCE "$1"; fi
 """
-# Homes that were made before the cluster are copied once. Their local copies are visible again after the removal.
+# Homes that were made before the cluster are copied once. Their local copies are visible again after the removal. A
+# copy gets its name when it is complete: another machine may copy the home of the same person now, or this one stop.
 MOUNT = r"""
 source=$1 people=$2 unit=$3 wait_s=$4
 if [ -n "$source" ] && [ ! -d "$source" ]; then mkdir -p -m 755 -- "$source"; fi
@@ -61,11 +66,16 @@ if [ -n "$source" ] && ! mountpoint -q "$people"; then
   for home in "$people"/*/; do
     [ -d "$home" ] || continue
     name=$(basename -- "$home")
-    [ -e "$source/$name" ] || cp -a -- "$home" "$source/$name"
+    [ ! -e "$source/$name" ] || continue
+    copy=$(mktemp -d -- "$source/.$name-XXXXXX")
+    cp -aT -- "$home" "$copy"
+    mv -nT -- "$copy" "$source/$name" 2>/dev/null || true
+    [ ! -d "$copy" ] || rm -rf -- "$copy"
+    [ -d "$source/$name" ]
   done
 fi
+systemctl enable -q --no-reload "$unit"
 systemctl daemon-reload
-systemctl enable -q "$unit"
 # The machine that exports the folder may still be installing its server.
 ends=$(( $(date +%s) + wait_s ))
 until systemctl start "$unit" 2>/dev/null || [ "$(date +%s)" -ge "$ends" ]; do sleep 2; done
@@ -82,6 +92,19 @@ if [ -e "$path" ]; then
   rm -f -- "$path"
   systemctl daemon-reload
 fi
+"""
+# A bash function for scripts that make accounts. The folder gets its name when it is complete: another machine may make
+# the same one on the shared disk now.
+MAKE_HOME = r"""
+make_home() {
+  [ ! -d "/home/people/$1" ] || return 0
+  made=$(mktemp -d "/home/people/.$1-XXXXXX")
+  cp -a /etc/skel/. "$made"
+  chown -R "$2:$3" "$made"
+  chmod 700 "$made"
+  mv -nT -- "$made" "/home/people/$1" 2>/dev/null || true
+  [ ! -d "$made" ] || rm -rf -- "$made"
+}
 """
 LEAVE_PEOPLE = r"""
 [ ! -d "$1" ] || rmdir --ignore-fail-on-non-empty -- "$1"
@@ -159,9 +182,13 @@ def exports_text(addresses: Sequence[str]) -> str:
 async def in_use(controller: Machine, wanted: str, address: str) -> Home:
     """Return where the homes of a deployed cluster are. Its mount unit counts more than the form: `auto` may have
     meant something else at that time."""
+    return of_unit(wanted, address, await controller.get(UNIT_PATH))
+
+
+def of_unit(wanted: str, address: str, content: bytes | None) -> Home:
+    """Return where the homes are, from the mount unit of the controller machine."""
     if wanted == "nfs":
         return resolve(wanted, address, ())
-    content = await controller.get(UNIT_PATH)
     if content is not None:
         return parse_unit(content.decode())
     return Home("shared", PEOPLE) if wanted == f"shared:{PEOPLE}" else LOCAL
@@ -170,8 +197,8 @@ async def in_use(controller: Machine, wanted: str, address: str) -> Home:
 async def check(home: Home, writer: Machine, readers: Sequence[Machine]) -> None:
     """Refuse a folder that is not the same on all machines. Changes nothing that stays on a machine."""
     machines = (writer, *readers)
-    for machine in machines if home.is_mounted else ():
-        await _refuse_busy(machine)
+    if home.is_mounted:
+        await _refuse_busy(machines)
     if home.kind == "shared":
         await _check_shared(home.source, writer, readers)
     if home.kind == "nfs":
@@ -180,27 +207,32 @@ async def check(home: Home, writer: Machine, readers: Sequence[Machine]) -> None
             await _check_kernel(machine, needed)
 
 
-async def mount(machine: Machine, home: Home, *, on_controller: bool) -> None:
-    """Make /home/people be the shared folder, now and after each start of the machine."""
+def mount(home: Home, *, on_controller: bool) -> tuple[Command, ...]:
+    """Return the commands that make /home/people be the shared folder, now and after each start of the machine. They
+    also make systemd read its files again. They can take `MOUNT_S`."""
     if not home.is_mounted:
-        await machine.run("install", "-d", "-m", "0755", PEOPLE)
-        return
+        return commands.run("install", "-d", "-m", "0755", PEOPLE), units.RELOAD
     is_export = home.is_exported and on_controller
-    if is_export and home.clients:
-        await export(machine, home.clients)
-    await machine.put(UNIT_PATH, unit_text(home, on_controller=on_controller))
+    exported = _export(home.clients) if is_export and home.clients else ()
+    unit = File(UNIT_PATH, unit_text(home, on_controller=on_controller))
     source = EXPORTED_FOLDER if is_export else home.source if home.kind == "shared" else ""
     wait_s = EXPORT_WAIT_S if home.kind == "nfs" else 0
-    await machine.script(MOUNT, source, PEOPLE, UNIT, str(wait_s), timeout_s=EXPORT_WAIT_S + 120)
+    return *exported, commands.put_all([unit]), commands.script(MOUNT, source, PEOPLE, UNIT, str(wait_s))
 
 
 async def export(controller: Machine, addresses: Sequence[str]) -> None:
     """Export the folder to these machines."""
-    await controller.run("install", "-d", "-m", "0755", EXPORTED_FOLDER)
-    await controller.run("install", "-d", "-m", "0755", EXPORTS_PATH.rsplit("/", 1)[0])
-    await controller.put(EXPORTS_PATH, exports_text(addresses))
-    await controller.run("systemctl", "enable", "-q", "--now", "nfs-server")
-    await controller.run("exportfs", "-ra")
+    await controller.run_all(*_export(addresses), timeout_s=120)
+
+
+def _export(addresses: Sequence[str]) -> tuple[Command, ...]:
+    return (
+        commands.run("install", "-d", "-m", "0755", EXPORTED_FOLDER),
+        commands.put_all([File(EXPORTS_PATH, exports_text(addresses))]),
+        units.enable("nfs-server"),
+        commands.run("systemctl", "start", "nfs-server"),
+        commands.run("exportfs", "-ra"),
+    )
 
 
 async def unmount(machine: Machine) -> None:
@@ -210,13 +242,14 @@ async def unmount(machine: Machine) -> None:
 
 async def _check_shared(source: str, writer: Machine, readers: Sequence[Machine]) -> None:
     name, token = f".gpuaas-check-{secrets.token_hex(8)}", secrets.token_hex(16)
-    answer = (await writer.script(WRITE_PROBE, source, name, token)).stdout.strip()
+    answer = (await writer.script(WRITE_PROBE, source, name, token, timeout_s=60)).stdout.strip()
     outcome, _, path = answer.partition(" ")
     if outcome != "written":
         raise Refused(_cannot_write(writer.hostname, source, outcome, path), fix=f"findmnt -T {source}")
     try:
-        for reader in readers:
-            seen = (await reader.script(READ_PROBE, path)).stdout.strip()
+        answers = await asyncio.gather(*(reader.script(READ_PROBE, path, timeout_s=60) for reader in readers))
+        for reader, ran in zip(readers, answers, strict=True):
+            seen = ran.stdout.strip()
             if seen != f"read {token} 20001:20002":
                 raise Refused(
                     _differs(source, writer.hostname, reader.hostname, seen, token), fix=f"findmnt -T {source}"
@@ -247,7 +280,7 @@ def _differs(source: str, writer: str, reader: str, seen: str, token: str) -> st
 
 
 async def _check_kernel(machine: Machine, needed: Sequence[str]) -> None:
-    missing = (await machine.script(KERNEL_CAN, *needed)).stdout.split()
+    missing = (await machine.script(KERNEL_CAN, *needed, timeout_s=60)).stdout.split()
     if missing:
         raise Refused(
             f"home nfs cannot be used on machine {machine.hostname}: its kernel has no {', '.join(missing)}",
@@ -255,10 +288,13 @@ async def _check_kernel(machine: Machine, needed: Sequence[str]) -> None:
         )
 
 
-async def _refuse_busy(machine: Machine) -> None:
-    source = (await machine.script(PEOPLE_BUSY, PEOPLE, UNIT_PATH)).stdout.strip()
-    if source:
-        raise Refused(
-            f"machine {machine.hostname} already has {source} mounted at {PEOPLE}, which this app did not mount",
-            fix=f"deploy with home shared:{PEOPLE}, or unmount it",
-        )
+async def _refuse_busy(machines: Sequence[Machine]) -> None:
+    answers = await asyncio.gather(
+        *(machine.script(PEOPLE_BUSY, PEOPLE, UNIT_PATH, timeout_s=60) for machine in machines)
+    )
+    for machine, ran in zip(machines, answers, strict=True):
+        if source := ran.stdout.strip():
+            raise Refused(
+                f"machine {machine.hostname} already has {source} mounted at {PEOPLE}, which this app did not mount",
+                fix=f"deploy with home shared:{PEOPLE}, or unmount it",
+            )

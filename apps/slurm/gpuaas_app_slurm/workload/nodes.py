@@ -1,7 +1,9 @@
 """Read and change Slurm's nodes and jobs with commands on the controller machine. Used by handlers and `slurm`."""
 
+import asyncio
 import datetime
-from typing import Literal, NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import Generic, NamedTuple, TypeVar
 
 from gpuaas_sdk import checks
 from gpuaas_sdk.checks import Check, Show
@@ -10,6 +12,13 @@ from gpuaas_sdk.machine import Machine, Ran
 
 from gpuaas_app_slurm.workload import state
 
+Result = TypeVar("Result")
+
+CANARY = "gpuaas-canary"
+"""Name of the first job on a new node."""
+LATE = "did not end within"
+TIMED_OUT = (124, 137)
+"""Exit statuses of `timeout` for a command that it ended."""
 HOLDS_NODE = "running,completing,suspended,configuring,stopped,signaling,stage_out"
 
 
@@ -21,9 +30,50 @@ async def read(controller: Machine, name: str) -> state.Node | None:
     return next((node for node in await read_all(controller) if node.name == name), None)
 
 
+class Looks:
+    """Looks at all nodes and jobs, shared by callers who ask at the same time: an add of many workers asks once for all
+    of them. An answer is never older than its question."""
+
+    def __init__(self, controller: Machine) -> None:
+        self._nodes = _Shared(lambda: read_all(controller))
+        self._jobs = _Shared(lambda: jobs_of_cluster(controller))
+
+    async def node(self, name: str) -> state.Node | None:
+        return next((node for node in await self._nodes.read() if node.name == name), None)
+
+    async def nodes(self) -> tuple[state.Node, ...]:
+        return await self._nodes.read()
+
+    async def runs_jobs_of_people(self, name: str) -> bool:
+        """Return whether jobs other than the first job hold the node."""
+        return any(name in job.nodes and job.name != CANARY for job in await self._jobs.read())
+
+
+class _Shared(Generic[Result]):
+    def __init__(self, read: Callable[[], Awaitable[Result]]) -> None:
+        self._read = read
+        self._lock = asyncio.Lock()
+        self._begun = 0
+        self._last: tuple[int, Result] | None = None
+        """The number of the last question that was answered, and the answer."""
+
+    async def read(self) -> Result:
+        asked_after = self._begun
+        async with self._lock:
+            if self._last is None or self._last[0] <= asked_after:
+                self._begun += 1
+                self._last = (self._begun, await self._read())
+            return self._last[1]
+
+
 async def jobs_on(controller: Machine, name: str) -> tuple[state.Job, ...]:
     argv = ("squeue", "--json", "-w", name, "-t", HOLDS_NODE)
     return state.parse_jobs((await _query(controller, *argv)).stdout)
+
+
+async def runs_jobs_of_people(controller: Machine, name: str) -> bool:
+    """Return whether jobs other than the first job hold the node."""
+    return any(job.name != CANARY for job in await jobs_on(controller, name))
 
 
 async def jobs_of_cluster(controller: Machine) -> tuple[state.Job, ...]:
@@ -40,8 +90,32 @@ async def cancel_all_jobs(controller: Machine, *, timeout_s: float, progress: Sh
     return await checks.until(quiet, within_s=timeout_s, every_s=1, show=progress)
 
 
-async def set_partition(controller: Machine, partition: str, wanted: Literal["up", "down"]) -> None:
-    """Open or close a partition. In a closed partition no job starts; running jobs continue."""
+async def cancel(controller: Machine, jobs: tuple[int, ...]) -> None:
+    """Cancel these jobs. Those that do not exist any more are left out."""
+    known = {job.job_id for job in await jobs_of_cluster(controller)}
+    present = [str(job) for job in jobs if job in known]
+    if present:
+        await controller.run("scancel", *present, check=False)
+
+
+async def cancel_canaries(controller: Machine) -> None:
+    """Cancel first jobs whose commands an interrupted operation has left."""
+    left = tuple(job.job_id for job in await jobs_of_cluster(controller) if job.name == CANARY)
+    await cancel(controller, left)
+
+
+async def jobs_with_commands(controller: Machine) -> tuple[state.Job, ...]:
+    """Return the jobs for which commands of people wait. First jobs of the app are left out."""
+    return tuple(job for job in state.interactive(await jobs_of_cluster(controller)) if job.name != CANARY)
+
+
+async def show(controller: Machine, *what: str) -> str:
+    """Return what `scontrol show` prints."""
+    return (await _query(controller, "scontrol", "show", *what)).stdout
+
+
+async def set_partition(controller: Machine, partition: str, wanted: str) -> None:
+    """Open or close a partition: `up`, `down`, or `inactive`, which also refuses new jobs. Running jobs continue."""
     await _change(controller, "update", f"partitionname={partition}", f"state={wanted}")
 
 
@@ -51,7 +125,17 @@ async def drain(controller: Machine, name: str, reason: str) -> None:
     if node is None:
         raise Refused(f"Slurm has no node {name}", fix="sinfo -N")
     if "DRAIN" not in node.flags:
-        await _change(controller, "update", f"nodename={name}", "state=drain", f"reason={reason}")
+        await set_drain(controller, name, reason)
+
+
+async def set_drain(controller: Machine, name: str, reason: str) -> None:
+    """Drain the node with this reason, also if it is drained for another one."""
+    await _change(controller, "update", f"nodename={name}", "state=drain", f"reason={reason}")
+
+
+async def set_resume(controller: Machine, name: str) -> None:
+    """Lift the drain of the node, also one by another user."""
+    await _change(controller, "update", f"nodename={name}", "state=resume")
 
 
 class Look(NamedTuple):
@@ -88,23 +172,36 @@ async def resume(controller: Machine, name: str) -> None:
         raise Refused(
             f"node {name} was drained by {node.reason_by or 'an unknown user'}: {node.reason or 'no reason given'}; "
             "only that user should resume it",
-            fix=f"scontrol update nodename={name} state=resume",
+            fix=f"ask that user, then: gpuaas ssh {name} --root -- sudo scontrol update nodename={name} state=resume",
         )
     if "DRAIN" in node.flags:
-        await _change(controller, "update", f"nodename={name}", "state=resume")
+        await set_resume(controller, name)
 
 
 async def undrain(controller: Machine, name: str, operation_id: str) -> None:
     """Lift the drain that this operation has set. A drain by another user stays."""
     node = await read(controller, name)
     if node is not None and state.drained_by_operation(node, operation_id):
-        await _change(controller, "update", f"nodename={name}", "state=resume")
+        await set_resume(controller, name)
 
 
 async def delete(controller: Machine, name: str) -> None:
     """Delete the node. Slurm refuses to delete a node with running jobs, and this function does not bypass that."""
     if await read(controller, name) is not None:
         await _change(controller, "delete", f"nodename={name}")
+
+
+async def give_up(controller: Machine, name: str, operation_id: str) -> None:
+    """End the jobs of the node in Slurm, and keep jobs off it from now on. Its machine does not answer.
+
+    The record of the node stays: slurmd on the machine still has the key of the cluster, and a node that was deleted
+    would register again and take jobs as soon as the machine has power. A drain outlasts the registration."""
+    node = await read(controller, name)
+    if node is None or state.is_given_up(node):
+        return
+    reason = f"reason={state.given_up_reason(operation_id)}"
+    await _change(controller, "update", f"nodename={name}", "state=down", reason)
+    await _change(controller, "update", f"nodename={name}", "state=drain", reason)
 
 
 async def delete_by_force(controller: Machine, name: str) -> None:
@@ -114,15 +211,18 @@ async def delete_by_force(controller: Machine, name: str) -> None:
         await _change(controller, "delete", f"nodename={name}")
 
 
-async def canary(controller: Machine, user: str, names: tuple[str, ...], timeout_s: float) -> Check:
-    """Run a job as a normal user on exactly these nodes, and return whether it ran on all of them."""
+async def canary(
+    controller: Machine, user: str | None, names: tuple[str, ...], timeout_s: float, partition: str = ""
+) -> Check:
+    """Run a job as a normal user, or as root, on exactly these nodes, and return whether it ran on all of them."""
     srun = ("srun", f"--nodes={len(names)}", "--ntasks-per-node=1", f"--nodelist={','.join(names)}", "--mem=16")
-    limits = ("--time=2", "--job-name=gpuaas-canary", "--quiet")
+    limits = ("--time=2", f"--job-name={CANARY}", "--quiet", *((f"--partition={partition}",) if partition else ()))
     argv = ("timeout", "--kill-after=5", f"{timeout_s:g}", *srun, *limits, "hostname", "-s")
     ran = await controller.run(*argv, as_user=user, check=False, timeout_s=timeout_s + 10)
     if ran.exit_status != 0:
-        error = ran.stderr.strip()[-500:] or f"it did not end within {timeout_s:g} s"
-        return Check(False, f"the first job of {user} failed: {error}")
+        is_late = ran.exit_status in TIMED_OUT
+        error = f"{LATE} {timeout_s:g} s" if is_late else f"failed: {ran.stderr.strip()[-500:]}"
+        return Check(False, f"the first job of {user or 'root'} {error}")
     return state.canary_ran(ran.stdout, names)
 
 

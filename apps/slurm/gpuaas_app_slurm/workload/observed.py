@@ -9,13 +9,16 @@ from typing import Any, Literal
 import msgspec
 from gpuaas_sdk.checks import Check
 
-from gpuaas_app_slurm.workload import state
+from gpuaas_app_slurm.workload import footprint, state
+from gpuaas_app_slurm.workload.watch_program import CLOCK_OFF_S
 
-CLOSER_LOOK = r"""
-section() { printf '\n==%s==\n' "$1"; }
+CLOCK = "date +%s"
+CLOSER_LOOK = rf"""
+section() {{ printf '\n==%s==\n' "$1"; }}
+section clock; {CLOCK}
 section report; cat /run/gpuaas-slurm/health.json 2>/dev/null || true
 section ping; timeout 3 scontrol ping 2>&1 || true
-section units; systemctl show -p Id,ActiveState slurmd gpuaas-slurm-health 2>&1 || true
+section units; systemctl show -p Id,ActiveState slurmd {footprint.REPORTER_UNIT} 2>&1 || true
 section end
 """
 
@@ -31,8 +34,14 @@ class Report(msgspec.Struct, frozen=True):
     """Files of the app that someone changed."""
     key: str = ""
     """A few digits of the digest of the machine's authentication key."""
+    rotation: str = ""
+    """`runs` while the key of the cluster is replaced, `left` if that did not end."""
+    move: dict[str, str] = {}
+    """`node_name` and `operation_id` of a move of the controller from this machine that has begun and not ended."""
     package: str = ""
     """Version of the installed package."""
+    time_service: str = ""
+    """Unit of the service that sets the machine's clock; empty: none is installed."""
 
 
 class Reported(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +58,8 @@ class ObservedNode(Reported, frozen=True, kw_only=True):
 
     name: str
     flags: frozenset[str]
+    address: str = ""
+    """The address from which its slurmd registered."""
     slurmd_port: Literal["open", "refused", "silent"] = "open"
     """What slurmd answered to a connection from the machine of slurmctld."""
     reason: str = ""
@@ -76,6 +87,19 @@ class ObservedNode(Reported, frozen=True, kw_only=True):
         )
 
 
+class BlockedJobs(msgspec.Struct, frozen=True):
+    """Jobs that run or wait of a user who may not submit any more."""
+
+    count: int
+    first: tuple[str, ...]
+    """Ids of the first few."""
+
+    @property
+    def text(self) -> str:
+        more = self.count - len(self.first)
+        return ", ".join(self.first) + (f" and {more} more" if more > 0 else "")
+
+
 class Observed(msgspec.Struct, frozen=True):
     """A cluster, seen from the machine of its slurmctld."""
 
@@ -89,6 +113,10 @@ class Observed(msgspec.Struct, frozen=True):
     """Version of the slurmctld that runs."""
     associations: dict[str, bool] = {}
     """User of Slurm -> whether the user can submit jobs."""
+    unplaced: frozenset[str] = frozenset()
+    """Unix accounts of people that are no users of Slurm yet."""
+    blocked_jobs: dict[str, BlockedJobs] = {}
+    """User who can not submit jobs -> their jobs that are left."""
 
 
 class Closer(msgspec.Struct, frozen=True):
@@ -99,6 +127,10 @@ class Closer(msgspec.Struct, frozen=True):
     scheduler: Check = Check(True)
     """Whether slurmctld answers a question from this machine."""
     units: dict[str, str] = {}
+    clock: int = 0
+    """Time of the machine when it answered, in seconds; 0: it did not."""
+    clock_off_s: int | None = None
+    """How far its clock is ahead of slurmctld's machine, asked at the same time. None: that machine did not answer."""
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -108,6 +140,26 @@ class _Line(msgspec.Struct, frozen=True):
     own: Reported
     version: str
     associations: str = ""
+    unplaced: frozenset[str] = frozenset()
+    blocked_jobs: dict[str, BlockedJobs] = {}
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """How many nodes and jobs are in each state, and (used, all) of CPUs and GPUs."""
+
+    nodes: dict[str, int]
+    jobs: dict[str, int] | None
+    """None: squeue did not answer."""
+    cpus: tuple[int, int]
+    gpus: tuple[int, int]
+
+
+class _WithMeasured(msgspec.Struct, frozen=True):
+    measured: Measured | None = None
+
+
+class _Ended(msgspec.Struct, frozen=True):
+    ended: str = ""
 
 
 def parse(line: str, cluster_name: str) -> Observed:
@@ -123,7 +175,35 @@ def parse(line: str, cluster_name: str) -> Observed:
         own=read.own,
         version=read.version,
         associations=_associations(read.associations),
+        unplaced=read.unplaced,
+        blocked_jobs=read.blocked_jobs,
     )
+
+
+def parse_ended(line: str) -> str | None:
+    """Return a text that is another one when more jobs have ended; None while accounting does not answer."""
+    try:
+        return msgspec.json.decode(line, type=_Ended).ended or None
+    except msgspec.DecodeError:
+        return None
+
+
+def parse_measured(line: str) -> Measured | None:
+    """Return what the watch counted; None if it was not asked to, or if slurmctld did not answer."""
+    try:
+        return msgspec.json.decode(line, type=_WithMeasured).measured
+    except msgspec.DecodeError:
+        return None
+
+
+def without_measured(line: str) -> str:
+    """Return the line without what the watch counted, which changes with every job. A line that is not whole stays."""
+    try:
+        read = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+    except msgspec.DecodeError:
+        return line
+    read.pop("measured", None)
+    return msgspec.json.encode(read).decode()
 
 
 def parse_closer(text: str) -> Closer:
@@ -135,7 +215,16 @@ def parse_closer(text: str) -> Closer:
         report=_report(sections.get("report", "")),
         scheduler=state.controller_answers(sections.get("ping", "")),
         units=_units(sections.get("units", "")),
+        clock=int(sections.get("clock") or 0),
     )
+
+
+def compared(closer: Closer, clock_of_slurmctld: int | None) -> Closer:
+    """Return the look with the difference between the two clocks, in tens of seconds. Small ones count as none."""
+    if clock_of_slurmctld is None or not closer.clock:
+        return closer
+    off_s = closer.clock - clock_of_slurmctld
+    return msgspec.structs.replace(closer, clock_off_s=round(off_s, -1) if abs(off_s) >= CLOCK_OFF_S else 0)
 
 
 def _associations(text: str) -> dict[str, bool]:

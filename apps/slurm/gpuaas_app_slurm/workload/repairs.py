@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from gpuaas_sdk import checks
 from gpuaas_sdk.checks import Check, Show
 from gpuaas_sdk.failures import Permanent
+from gpuaas_sdk.installs import units
 from gpuaas_sdk.machine import Machine
 
 from gpuaas_app_slurm.settings import Settings
-from gpuaas_app_slurm.workload import accounting, keys, nodes, reporter, slurm, state
+from gpuaas_app_slurm.workload import accounting, keys, moves, nodes, reporter, rest, slurm, state
 
 POLL_S = 0.5
 # Accounting first: slurmctld registers with slurmdbd when it starts.
@@ -24,43 +25,62 @@ async def node(
     auth: keys.Auth,
     settings: Settings,
     progress: Show,
+    *,
+    restarts: bool = False,
 ) -> None:
-    """Restore the files, the key and slurmd of a machine; wait until Slurm can start jobs there, or it is drained."""
+    """Restore the files, the key and slurmd of a machine, and point it to the controller; wait until Slurm can start
+    jobs there, or it is drained.
+
+    With `restarts`, slurmd is restarted in any case."""
     changed = await reporter.restore(machine)
     if changed:
         await progress(f"restored the files of {machine.hostname} that had changed")
+    moved = await moves.point(machine, controller.address)
     new_key = await keys.put(machine, controller, auth)
     if new_key:
         await progress(f"gave {machine.hostname} the key of the cluster")
+        if await reporter.is_remembered(machine):
+            await reporter.remember(machine)  # Every other file was put back above, so no edit is adopted.
     registered = _is_registered(await nodes.read(controller, machine.hostname))
-    if changed or new_key or not registered or not await _is_active(machine, "slurmd"):
-        await _restart(machine, "slurmd", progress)
+    if restarts or changed or moved or new_key or not registered or not await is_active(machine, "slurmd"):
+        await restart(machine, "slurmd", progress)
     await _until_usable(machine, controller, settings, progress)
     await reporter.ensure(machine, roles_here)
 
 
 async def controller(
-    machine: Machine, roles_here: Sequence[str], cluster_name: str, settings: Settings, progress: Show
+    machine: Machine,
+    roles_here: Sequence[str],
+    cluster_name: str,
+    settings: Settings,
+    progress: Show,
+    *,
+    restarts: bool = False,
 ) -> None:
-    """Restore the files and the daemons of the machine of slurmctld; wait until Slurm and its accounting answer."""
+    """Restore the files and the daemons of the machine of slurmctld; wait until Slurm and its accounting answer.
+
+    With `restarts`, every daemon is restarted in any case."""
+    await moves.refuse_begun(machine)
     changed = await reporter.restore(machine)
     if changed:
         await progress(f"restored the files of {machine.hostname} that had changed")
     for unit in CONTROLLER_UNITS:
-        if changed or not await _is_active(machine, unit):
-            await _restart(machine, unit, progress)
+        if restarts or changed or not await is_active(machine, unit):
+            await restart(machine, unit, progress)
         if unit == "slurmdbd":
             await _until(
                 lambda: accounting.ready(machine, cluster_name), settings.accounting_start_s, machine, progress
             )
     await _until(lambda: slurm.controller_answers(machine), settings.controller_start_s, machine, progress)
+    if restarts or changed or not (await rest.answers(machine)).ok:
+        await rest.start(machine, settings, progress)
     await reporter.ensure(machine, roles_here)
 
 
-async def _restart(machine: Machine, unit: str, progress: Show) -> None:
+async def restart(machine: Machine, unit: str, progress: Show) -> None:
     await progress(f"restarting {unit} on {machine.hostname}")
     await machine.run("systemctl", "reset-failed", unit, check=False)
-    await machine.run("systemctl", "enable", "-q", unit)
+    await machine.run_all(units.enable(unit))
     # The result is read by the check that follows: an active unit may still have failed to register.
     await machine.run("systemctl", "restart", unit, check=False)
 
@@ -80,11 +100,11 @@ async def _until(ask: checks.Ask, timeout_s: float, machine: Machine, progress: 
     if not check.ok:
         raise Permanent(
             f"{machine.hostname} was not repaired: {check.reason}",
-            fix=f"gpuaas ssh {machine.hostname} --root -- journalctl -n 50 -u 'slurm*' -u mariadb",
+            fix=f"gpuaas ssh {machine.hostname} --root -- sudo journalctl -n 50 -u 'slurm*' -u mariadb",
         )
 
 
-async def _is_active(machine: Machine, unit: str) -> bool:
+async def is_active(machine: Machine, unit: str) -> bool:
     return (await machine.run("systemctl", "is-active", "-q", unit, check=False)).exit_status == 0
 
 

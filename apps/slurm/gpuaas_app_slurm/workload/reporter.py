@@ -6,12 +6,13 @@ what it should be, and again after every change of the app."""
 from collections.abc import Sequence
 from importlib import resources
 
-from gpuaas_sdk.machine import Machine
+from gpuaas_sdk.installs import units
+from gpuaas_sdk.machine import Command, File, Machine, commands
 
-from gpuaas_app_slurm.workload import receipts, undo
+from gpuaas_app_slurm.workload import footprint
 
-UNIT = receipts.REPORTER_UNIT
-PROGRAM_PATH = f"{receipts.REPORTER_FOLDER}/health.py"
+UNIT = footprint.REPORTER_UNIT
+PROGRAM_PATH = f"{footprint.REPORTER_FOLDER}/health.py"
 UNIT_PATH = f"/etc/systemd/system/{UNIT}.service"
 SAVED = "/etc/slurm/gpuaas-files.tar"
 """The files as the app wrote them, for root only: the key of the cluster is among them."""
@@ -52,21 +53,37 @@ echo changed
 """
 
 
-async def start(machine: Machine, roles_here: Sequence[str]) -> None:
-    """Remember the files that the app wrote, and report on the machine from now on."""
-    units = sorted({unit for role in roles_here for unit in undo.UNITS_OF[role]})
-    node_name = machine.hostname if "slurmd" in units else ""
-    await machine.run("install", "-d", "-m", "0755", receipts.REPORTER_FOLDER)
-    await machine.put(PROGRAM_PATH, _program())
-    await machine.put(UNIT_PATH, _UNIT_TEXT.format(program=PROGRAM_PATH, arguments=f"'{node_name}' {' '.join(units)}"))
-    await machine.run("systemctl", "daemon-reload")
-    await remember(machine)
+CHANGED = r"""
+{ sha256sum --quiet --check "$1" 2>/dev/null || true; } | sed -n 's/: FAILED.*$//p'
+"""
+RESTORE_ONE = r"""
+saved=$1 path=$2
+before=$(sha256sum < "$path" || true)
+tar -xpPf "$saved" -- "$path"
+[ "$before" = "$(sha256sum < "$path")" ] || echo changed
+"""
+
+
+async def start(machine: Machine, roles_here: Sequence[str], *, is_written: bool = False) -> None:
+    """Remember the files that the app wrote, and report on the machine from now on. `is_written`: `files` were written
+    just now, and systemd has read them."""
+    if is_written:
+        await remember(machine)
+        return
+    await machine.run_all(commands.put_all(files(machine.hostname, roles_here)), units.RELOAD, *_remember(), *_run())
+
+
+def files(hostname: str, roles_here: Sequence[str]) -> tuple[File, ...]:
+    """Return the program and the unit of the reporter."""
+    names = sorted({unit for role in roles_here for unit in footprint.SLURM.roles[role].units})
+    node_name = hostname if "slurmd" in names else ""
+    text = _UNIT_TEXT.format(program=PROGRAM_PATH, arguments=f"'{node_name}' {' '.join(names)}")
+    return File(PROGRAM_PATH, _program()), File(UNIT_PATH, text)
 
 
 async def remember(machine: Machine) -> None:
     """Remember the files as they are now, and restart the reporter, which compares them from now on."""
-    await machine.script(SAVE, receipts.FILES_LIST, SAVED, *receipts.WRITTEN, PROGRAM_PATH, UNIT_PATH)
-    await run(machine)
+    await machine.run_all(*_remember(), *_run())
 
 
 async def ensure(machine: Machine, roles_here: Sequence[str]) -> None:
@@ -79,14 +96,36 @@ async def ensure(machine: Machine, roles_here: Sequence[str]) -> None:
 
 async def run(machine: Machine) -> None:
     """Restart the reporter. The files that it compares stay those that were remembered: a repair adopts no edit."""
-    await machine.run("systemctl", "enable", "-q", UNIT)
-    await machine.run("systemctl", "restart", UNIT)
+    await machine.run_all(*_run())
 
 
 async def restore(machine: Machine) -> bool:
     """Put back the files as the app wrote them. Return whether any had changed."""
-    ran = await machine.script(RESTORE, receipts.FILES_LIST, SAVED)
+    ran = await machine.script(RESTORE, footprint.FILES_LIST, SAVED)
     return ran.stdout.strip() == "changed"
+
+
+async def restore_one(machine: Machine, path: str) -> bool:
+    """Put one file back as the app wrote it. Return whether it had changed."""
+    return (await machine.script(RESTORE_ONE, SAVED, path)).stdout.strip() == "changed"
+
+
+async def changed(machine: Machine) -> tuple[str, ...]:
+    """Return the files that are not as the app wrote them."""
+    return tuple((await machine.script(CHANGED, footprint.FILES_LIST)).stdout.splitlines())
+
+
+async def is_remembered(machine: Machine) -> bool:
+    """Return whether the files of the app were remembered. Those of earlier releases were not."""
+    return await machine.get(footprint.FILES_LIST) is not None
+
+
+def _remember() -> tuple[Command, ...]:
+    return (commands.script(SAVE, footprint.FILES_LIST, SAVED, *footprint.WRITTEN, PROGRAM_PATH, UNIT_PATH),)
+
+
+def _run() -> tuple[Command, ...]:
+    return units.enable(UNIT), units.restart(UNIT)
 
 
 def _program() -> str:

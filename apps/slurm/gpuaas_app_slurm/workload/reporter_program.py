@@ -20,6 +20,14 @@ from typing import Any
 REPORT = "/run/gpuaas-slurm/health.json"
 FILES = "/etc/slurm/gpuaas-files"
 KEYS = ("/etc/slurm/slurm.key", "/etc/munge/munge.key")
+KEY_SET = "/etc/slurm/slurm.jwks"
+MOVE = "/var/lib/gpuaas-app/slurm-move/begun"
+ROTATION_S = 900.0
+"""A key set that has not changed for this long was left by a replacement of the key that did not end."""
+TIME_SERVICES = ("chrony", "chronyd", "systemd-timesyncd", "ntpsec", "ntpd", "ntp")
+UNIT_FOLDERS = ("/etc/systemd/system", "/usr/lib/systemd/system")
+OPTIONS = {"slurmrestd": "/etc/systemd/system/slurmrestd.service.d/gpuaas.conf"}
+"""Units that only some clusters have, and the file that the app writes for each."""
 DISKS = ("/", "/var", "/var/lib/slurm", "/tmp")
 EVERY_S = 3.0
 STUCK_S = 10.0
@@ -46,12 +54,16 @@ def collect(units: list[str]) -> dict[str, Any]:
         "full": full_disks(),
         "drift": changed_files(),
         "key": key_digest(),
+        "rotation": rotation(),
+        "move": move(),
         "package": package_version(),
+        "time_service": time_service(),
     }
 
 
 def unit_states(units: list[str]) -> dict[str, Any]:
     """Return unit -> [active state, number of automatic restarts]."""
+    units = [*units, *(unit for unit, path in OPTIONS.items() if os.path.exists(path))]
     ran = run(["systemctl", "show", "-p", "Id,ActiveState,SubState,NRestarts,StateChangeTimestampMonotonic", *units])
     states: dict[str, Any] = {}
     for block in ran.split("\n\n"):
@@ -108,6 +120,27 @@ def key_digest() -> str:
     return next((digest[:8] for digest in map(file_digest, KEYS) if digest), "")
 
 
+def rotation() -> str:
+    """Return whether the key of the cluster is being replaced: `runs`, or `left` if that did not end; empty if not."""
+    try:
+        changed_at = os.stat(KEY_SET).st_mtime
+    except OSError:
+        return ""
+    return "left" if time.time() - changed_at > ROTATION_S else "runs"
+
+
+def move() -> dict[str, Any]:
+    """Return to which machine the controller moves from here, and by which operation; empty if no move has begun."""
+    try:
+        with open(MOVE) as file:
+            begun = json.load(file)
+            return {name: begun[name] for name in ("node_name", "operation_id")}
+    except OSError:
+        return {}
+    except (ValueError, KeyError):
+        return {"node_name": "another machine", "operation_id": "ID"}
+
+
 def package_version() -> str:
     """Return the version of the installed Slurm package. It is read again only if packages have changed."""
     changed_at = os.stat("/var/lib/dpkg/status").st_mtime
@@ -119,6 +152,12 @@ def package_version() -> str:
             PACKAGE["version"] = ""
         PACKAGE["changed_at"] = changed_at
     return str(PACKAGE["version"])
+
+
+def time_service() -> str:
+    """Return the unit of the service that sets the clock of this machine; empty if none is installed."""
+    files = ((name, f"{folder}/{name}.service") for name in TIME_SERVICES for folder in UNIT_FOLDERS)
+    return next((name for name, path in files if os.path.exists(path)), "")
 
 
 def file_digest(path: str) -> str:

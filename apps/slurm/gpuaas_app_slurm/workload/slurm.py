@@ -3,12 +3,14 @@
 Every function can be repeated after an interruption. The handlers in `bring_up` call them as steps."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Sequence
 
+import msgspec
 from gpuaas_sdk import checks
 from gpuaas_sdk.checks import Check, Show
 from gpuaas_sdk.failures import Permanent
-from gpuaas_sdk.machine import Machine
+from gpuaas_sdk.installs import bundle, packages, receipts, units
+from gpuaas_sdk.machine import Command, File, Machine, commands
 
 from gpuaas_app_slurm import roles as role_names
 from gpuaas_app_slurm.settings import Settings
@@ -17,97 +19,187 @@ from gpuaas_app_slurm.workload import (
     cluster,
     config,
     facts,
+    footprint,
     home,
     keys,
     nodes,
-    packages,
-    receipts,
+    reporter,
+    rest,
     state,
+    users,
+    versions,
 )
 
-POLL_S = 0.2
+POLL_S = 0.1
 
-MAKE_FOLDERS = r"""
-owner=$1; shift
-for folder in "$@"; do [ -d "$folder" ] || install -d -o "$owner" -g "$owner" -m 0755 "$folder"; done
+PING = commands.run("timeout", "10", "scontrol", "ping")
+CONFIG = commands.run("scontrol", "show", "config")
+
+MPI = r"""
+if ls /usr/lib/*/slurm*/mpi_pmix*.so >/dev/null 2>&1; then echo pmix; else echo pmi2; fi
 """
+# Slurm's packages rotate /var/log/slurm with logrotate. Packages start nothing while they are installed.
+LOGROTATE = commands.script("systemctl enable -q --no-reload --now logrotate.timer || true")
+MAKE_FOLDERS = r"""
+for folder in "$@"; do [ -d "$folder" ] || install -d -o slurm -g slurm -m 0755 "$folder"; done
+"""
+
+
+class Common(msgspec.Struct, frozen=True):
+    """What all machines of a deployed cluster have in common, as its controller machine has it."""
+
+    key: bytes | None
+    key_set: bytes | None
+    """The keys of a cluster whose key was replaced."""
+    cgroup: facts.Cgroup
+    homes: home.Home
+    auth: keys.Auth = "slurm"
+    has_worker_set: bool = True
+    """The partition takes workers only. In a cluster of an earlier release it takes every node."""
+    version: str = ""
+    """The version of the packages of Slurm; empty if it is not known."""
 
 
 async def install(
     machine: Machine,
     instance_id: str,
     roles: tuple[str, ...],
-    user_ids: Mapping[str, int],
+    accounts: Sequence[users.User],
     progress: Show,
     homes: home.Home = home.LOCAL,
-) -> None:
-    """Install packages, mount the homes and add users; the receipt is written before each change."""
+    source: packages.Source = packages.DISTRIBUTION,
+    controller_address: str = "",
+    more: tuple[str, ...] = (),
+) -> facts.Facts | None:
+    """Install packages, mount the homes and add users; the receipt is written before each change.
+
+    With the address of the controller, a machine with slurmd also gets its files, so that it can join soon. Return its
+    facts then: `join` needs them. `more` are packages of options."""
     await progress(f"inspecting {machine.hostname}")
-    receipt = await receipts.open_for(machine, instance_id, roles, tuple(user_ids))
+    receipt = await receipts.open_for(
+        machine, footprint.SLURM, instance_id, roles, tuple(user.name for user in accounts)
+    )
     await progress(f"installing packages on {machine.hostname}")
-    on_controller = role_names.CONTROLLER in roles
+    # The controller may be on this machine already, if only a worker is added to it.
+    on_controller = role_names.CONTROLLER in receipt.roles
+    is_beside = on_controller and role_names.CONTROLLER not in roles
     nfs = home.CLIENT_PACKAGES if homes.kind == "nfs" else ()
     server = home.SERVER_PACKAGES if homes.is_exported and on_controller else ()
-    await packages.install(machine, receipt, roles, (*nfs, *server))
-    # Slurm's packages rotate /var/log/slurm with logrotate. Packages start nothing while they are installed.
-    await machine.run("systemctl", "enable", "-q", "--now", "logrotate.timer", check=False)
-    if "munge" in receipt.packages:
+    more = (*nfs, *server, *more)
+    await packages.install(machine, footprint.SLURM, receipt, roles, more, source, versions.refuse_old_slurm)
+    node_role = next((role for role in roles if role != role_names.CONTROLLER), "")
+    seen = await facts.read(machine) if controller_address and node_role else None
+    await machine.run_all(
+        LOGROTATE,
         # Slurm's Debian packages depend on munge. A cluster that uses it enables it with the key of the cluster.
-        await machine.run("systemctl", "disable", "-q", "munge")
-    await home.mount(machine, homes, on_controller=on_controller)
-    await accounting.add_unix_users(machine, user_ids)
+        # On the machine of a controller that was deployed before, it is as the cluster needs it.
+        *((units.disable("munge"),) if "munge" in receipt.packages and not is_beside else ()),
+        *(_node_files(controller_address, seen, homes, node_role) if seen is not None else ()),
+        *((commands.put_all(reporter.files(machine.hostname, receipt.roles)),) if seen is not None else ()),
+        *home.mount(homes, on_controller=on_controller),
+        users.accounts(accounts),
+        bundle.remove(footprint.SLURM),
+        timeout_s=home.MOUNT_S,
+    )
+    return seen
 
 
 async def start_controller(
-    machine: Machine, wanted: config.Cluster, users: tuple[str, ...], settings: Settings, progress: Show
+    machine: Machine,
+    wanted: config.Cluster,
+    names: tuple[str, ...],
+    settings: Settings,
+    progress: Show,
+    roles: tuple[str, ...] = (role_names.CONTROLLER,),
 ) -> None:
     """Write the key and the configuration, start accounting, then start slurmctld."""
+    wanted = msgspec.structs.replace(wanted, mpi=await mpi(machine))
     await keys.make(machine, wanted.auth)
-    await _put_files(machine, config.controller_files(wanted))
-    if await machine.get(config.GRES_DEVICES_PATH) is None:
-        await machine.put(config.GRES_DEVICES_PATH, config.gres_devices(None))
-    await machine.run("systemctl", "daemon-reload")
-    await accounting.start(machine, wanted.cluster_name, users, settings, progress)
+    await write_controller(machine, wanted, reporter.files(machine.hostname, roles))
+    await accounting.start(machine, wanted.cluster_name, names, settings, progress)
+    await start_scheduler(machine, settings, progress)
+
+
+async def write_controller(machine: Machine, wanted: config.Cluster, more: Sequence[File] = ()) -> None:
+    """Write the configuration of the machine of slurmctld, and more files."""
+    if wanted.rest_api:
+        await rest.make_key(machine)
+    is_node = await machine.get(config.GRES_DEVICES_PATH) is not None
+    no_gpus = () if is_node else (File(config.GRES_DEVICES_PATH, config.gres_devices(None)),)
+    await machine.run_all(*_put_files((*config.controller_files(wanted), *no_gpus, *more)), units.RELOAD)
+
+
+async def start_scheduler(machine: Machine, settings: Settings, progress: Show) -> None:
+    """Start slurmctld, now and after each start of the machine, and wait until it answers."""
     await progress("starting slurmctld")
-    await machine.run("systemctl", "enable", "-q", "slurmctld")
-    await machine.run("systemctl", "restart", "slurmctld", check=False)
-    await _wait_for_controller(machine, settings, progress)
+    enabled, _ = await machine.run_all(units.enable("slurmctld"), units.restart("slurmctld"), check=False)
+    if enabled.exit_status != 0:
+        raise Permanent(
+            f"slurmctld would not start with the machine {machine.hostname}: {enabled.stderr.strip()}",
+            fix=f"ssh {machine.address} systemctl enable slurmctld",
+        )
+    await wait_for_controller(machine, settings, progress)
+    await rest.start(machine, settings, progress)
+
+
+async def read_common(controller: Machine, inputs: config.Inputs) -> Common:
+    """Read what a machine needs to join."""
+    key, cgroup, conf = keys.PATHS[inputs.auth], f"{config.SLURM_FOLDER}/cgroup.conf", config.SLURM_CONF
+    contents, installed = await asyncio.gather(
+        controller.get_all(key, keys.KEY_SET, cgroup, conf, home.UNIT_PATH),
+        packages.software_versions(controller, footprint.SLURM),
+    )
+    return Common(
+        key=contents[key],
+        key_set=contents[keys.KEY_SET],
+        cgroup="v2" if b"cgroup/v2" in (contents[cgroup] or b"") else "disabled",
+        homes=home.of_unit(inputs.home, controller.address, contents[home.UNIT_PATH]),
+        auth=inputs.auth,
+        has_worker_set=b"NodeSet=" in (contents[conf] or b""),
+        version=footprint.SLURM.software.version(installed),
+    )
 
 
 async def join(
     worker: Machine,
     controller: Machine,
-    cgroup: facts.Cgroup,
+    common: Common,
     settings: Settings,
     progress: Show,
-    auth: keys.Auth = "slurm",
-    homes: home.Home = home.LOCAL,
     role: str = role_names.WORKER,
+    prepared: facts.Facts | None = None,
+    looks: nodes.Looks | None = None,
 ) -> None:
-    """Make the machine a node of the cluster, unless it is one already."""
-    if await _is_member(worker, controller):
+    """Make the machine a node of the cluster, unless it is one already. `prepared`: `install` returned it just now."""
+    looks = looks or nodes.Looks(controller)
+    node = await looks.node(worker.hostname)
+    if _is_fit(node) and await _is_active(worker):
         return
-    machine = await facts.read(worker)
-    cluster.refuse_other_cgroup(machine, cgroup)
-    if role == role_names.LOGIN:
-        await _refuse_old_partition(controller)
-    await _delete_stale_node(controller, worker.hostname)
-    await keys.put(worker, controller, auth)
-    files_of = config.login_files if role == role_names.LOGIN else config.worker_files
-    await _put_files(worker, files_of(controller.address, machine, homes))
-    await worker.run("systemctl", "daemon-reload")
+    version = footprint.SLURM.software.version(await packages.software_versions(worker, footprint.SLURM))
+    versions.require_same_release(worker.hostname, version, common.version)
+    seen = prepared or await facts.read(worker)
+    cluster.refuse_other_cgroup(seen, common.cgroup)
+    if role == role_names.LOGIN and not common.has_worker_set:
+        raise Permanent(
+            "the partition of this cluster takes every machine for jobs, because an earlier release deployed it",
+            fix="deploy the instance again to use login machines",
+        )
+    await _delete_stale_node(controller, node)
+    key = _key(worker, controller, common)
     await progress(f"starting slurmd on {worker.hostname}")
-    await worker.run("systemctl", "enable", "-q", "slurmd")
+    if prepared is None:
+        await worker.run_all(*key, *_node_files(controller.address, seen, common.homes, role), units.RELOAD)
+    elif key:
+        await worker.run_all(*key)
     started = await worker.run("systemctl", "restart", "slurmd", check=False, timeout_s=settings.slurmd_start_s)
     if started.exit_status != 0:
-        raise await _did_not_start(worker, "slurmd", started.stderr)
-    await _wait_until_idle(worker, controller, settings, progress)
+        raise await did_not_start(worker, "slurmd", started.stderr)
+    await _wait_until_idle(worker, looks, settings, progress)
 
 
-async def used_cgroup(controller: Machine) -> facts.Cgroup:
-    """Return whether the cluster confines jobs with cgroups. This is the same on all its nodes."""
-    text = (await controller.get(f"{config.SLURM_FOLDER}/cgroup.conf") or b"").decode()
-    return "v2" if "cgroup/v2" in text else "disabled"
+async def mpi(machine: Machine) -> str:
+    """Return the interface for MPI programs that the installed Slurm has: pmix, or pmi2 where it was built without."""
+    return (await machine.script(MPI, timeout_s=60)).stdout.strip() or "pmix"
 
 
 async def controller_answers(controller: Machine, as_user: str | None = None) -> Check:
@@ -121,60 +213,64 @@ async def running_version(machine: Machine) -> str:
     return state.running_version(ran.stdout)
 
 
-async def _put_files(machine: Machine, files: tuple[config.File, ...]) -> None:
-    folders = sorted({file.path.rsplit("/", 1)[0] for file in files})
-    await machine.script(MAKE_FOLDERS, "root", *folders)
-    await machine.script(MAKE_FOLDERS, "slurm", "/var/lib/slurm", *receipts.STATE_FOLDERS, "/var/log/slurm")
-    await asyncio.gather(*(machine.put(file.path, file.content, mode=file.mode, owner=file.owner) for file in files))
+def _put_files(files: Sequence[File]) -> tuple[Command, ...]:
+    state_folders = ("/var/lib/slurm", *footprint.STATE_FOLDERS, "/var/log/slurm")
+    return commands.put_all(files), commands.script(MAKE_FOLDERS, *state_folders)
 
 
-async def _refuse_old_partition(controller: Machine) -> None:
-    """Refuse a login machine in a cluster of an earlier release, whose partition takes every node for jobs."""
-    text = (await controller.get(f"{config.SLURM_FOLDER}/slurm.conf") or b"").decode()
-    if "NodeSet=" not in text:
-        raise Permanent(
-            "the partition of this cluster takes every machine for jobs, because an earlier release deployed it",
-            fix="deploy the instance again to use login machines",
-        )
+def _key(worker: Machine, controller: Machine, common: Common) -> tuple[Command, ...]:
+    """Return the commands that give the key of the cluster to a machine. The controller machine has it."""
+    if worker.address == controller.address:
+        return ()
+    return keys.copy(keys.present(controller, common.auth, common.key), common.key_set, common.auth)
 
 
-async def _wait_for_controller(machine: Machine, settings: Settings, progress: Show) -> None:
+def _node_files(address: str, seen: facts.Facts, homes: home.Home, role: str) -> tuple[Command, ...]:
+    """Return the commands that write the files of a machine with slurmd. systemd must read its files after them."""
+    files_of = config.login_files if role == role_names.LOGIN else config.worker_files
+    return *_put_files(files_of(address, seen, homes)), units.enable("slurmd")
+
+
+async def wait_for_controller(machine: Machine, settings: Settings, progress: Show) -> None:
     async def answers() -> Check:
         return await controller_answers(machine)
 
     # slurmctld may exit after its unit has become active, if it cannot register with slurmdbd. So ping it.
     check = await checks.until(answers, within_s=settings.controller_start_s, every_s=POLL_S, show=progress)
     if not check.ok:
-        raise await _did_not_start(machine, "slurmctld", check.reason)
+        raise await did_not_start(machine, "slurmctld", check.reason)
 
 
-async def _is_member(worker: Machine, controller: Machine) -> bool:
-    active = await worker.run("systemctl", "is-active", "-q", "slurmd", check=False)
-    if active.exit_status != 0:
-        return False
-    node = await nodes.read(controller, worker.hostname)
-    return node is not None and not node.flags & {"DOWN", "NOT_RESPONDING", "INVALID_REG", "UNKNOWN"}
+async def _is_active(worker: Machine) -> bool:
+    return (await worker.run("systemctl", "is-active", "-q", "slurmd", check=False)).exit_status == 0
 
 
-async def _delete_stale_node(controller: Machine, name: str) -> None:
-    """Delete the record of a node that is down before it joins again: the record has the old hardware counts."""
-    node = await nodes.read(controller, name)
-    if node is None or not node.flags & {"DOWN", "INVALID_REG"} or state.drained_by_others(node):
+def _is_fit(node: state.Node | None) -> bool:
+    unfit = {"DOWN", "NOT_RESPONDING", "INVALID_REG", "UNKNOWN"}
+    return node is not None and not node.flags & unfit and not state.is_given_up(node)
+
+
+async def _delete_stale_node(controller: Machine, node: state.Node | None) -> None:
+    """Delete the record of a node before it joins again if it is down or was given up: the record has the old hardware
+    counts, and takes no jobs."""
+    if node is None or state.drained_by_others(node):
         return
-    if not await nodes.jobs_on(controller, name):
-        await nodes.delete(controller, name)
+    if not (node.flags & {"DOWN", "INVALID_REG"} or state.is_given_up(node)):
+        return
+    if not await nodes.jobs_on(controller, node.name):
+        await nodes.delete(controller, node.name)
 
 
-async def _wait_until_idle(worker: Machine, controller: Machine, settings: Settings, progress: Show) -> None:
+async def _wait_until_idle(worker: Machine, looks: nodes.Looks, settings: Settings, progress: Show) -> None:
     async def idle() -> Check:
-        return state.node_idle(worker.hostname, await nodes.read(controller, worker.hostname))
+        return state.node_idle(worker.hostname, await looks.node(worker.hostname))
 
     check = await checks.until(idle, within_s=settings.join_s, every_s=POLL_S, show=progress)
     if not check.ok:
-        raise await _did_not_start(worker, "slurmd", check.reason)
+        raise await did_not_start(worker, "slurmd", check.reason)
 
 
-async def _did_not_start(machine: Machine, unit: str, reason: str) -> Permanent:
+async def did_not_start(machine: Machine, unit: str, reason: str) -> Permanent:
     log = await machine.run("tail", "-n", "5", f"/var/log/slurm/{unit}.log", check=False)
     tail = f"; the end of its log: {log.stdout.strip()[-800:]}" if log.stdout.strip() else ""
     return Permanent(

@@ -2,6 +2,7 @@
 
 import datetime
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -9,6 +10,9 @@ from gpuaas_sdk.checks import Check
 
 DRAIN_PREFIX = "gpuaas:"
 """The reason of every drain by this app starts with this text."""
+
+GIVEN_UP = "machine given up"
+"""The end of the reason of a node whose machine did not answer when its member was removed or replaced by force."""
 
 WORKING = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
 UNFIT = {
@@ -51,6 +55,13 @@ class Job(msgspec.Struct, frozen=True):
     required_nodes: tuple[str, ...] = ()
     """The nodes that its user named: without them it never starts."""
     gpus: int = 0
+    name: str = ""
+    partitions: tuple[str, ...] = ()
+    """The partition that it runs in; a queued job can name several."""
+    limit_minutes: float | None = None
+    """Its time limit; infinite without one, None if unknown."""
+    is_batch: bool = True
+    """Whether a script runs it. Others belong to a command of their user, srun or salloc, which waits for them."""
 
     def gpu_hours(self, now: datetime.datetime) -> float:
         """Return the GPU time that it has used, which is lost if it is cancelled."""
@@ -98,6 +109,18 @@ def node_takes_work(name: str, node: Node | None) -> Check:
     return node_idle(name, node)
 
 
+def node_registered(name: str, node: Node | None, package_version: str) -> Check:
+    """Pass if the node has registered with the version of its package. A drained node passes too."""
+    if node is None:
+        return Check(False, f"Slurm has no node {name}")
+    unfit = [text for flag, text in UNFIT.items() if flag in node.flags and flag not in ("DRAIN", "FAIL")]
+    if unfit:
+        return Check(False, f"node {name} {' and '.join(unfit)}{_because(node)}")
+    if not node.version or not package_version.split(":", 1)[-1].startswith(node.version):
+        return Check(False, f"node {name} runs Slurm {node.version or 'of unknown version'}, not {package_version} yet")
+    return Check(True)
+
+
 def node_drained(name: str, node: Node | None, jobs: tuple[Job, ...]) -> Check:
     """Pass if the node is drained, runs no job and answers. A node that does not answer never passes."""
     if node is None:
@@ -121,6 +144,24 @@ def no_work(name: str, node: Node | None, jobs: tuple[Job, ...]) -> Check:
 def waiting_for(name: str, jobs: tuple[Job, ...]) -> tuple[Job, ...]:
     """Return the queued jobs whose user named the node. Without the node they never start, or end as NODE_FAIL."""
     return tuple(job for job in jobs if "PENDING" in job.state and name in job.required_nodes)
+
+
+def interrupted(before: tuple[Job, ...], now: tuple[Job, ...]) -> str:
+    """Return what Slurm did with the jobs of a node that was deleted. `now` are the jobs of the cluster after that."""
+    waiting = {job.job_id for job in now if "PENDING" in job.state}
+    left = {job.job_id for job in now if job.job_id not in waiting}
+    shown = {True: "requeued by Slurm", False: "ended by Slurm"}
+    listed = [
+        f"{job.job_id} ({job.user}): {'still running' if job.job_id in left else shown[job.job_id in waiting]}"
+        for job in before[:20]
+    ]
+    return f"{len(before)} job{_s(before)} ran on its node: {', '.join(listed)}"
+
+
+def jobs_in(partitions: Iterable[str], jobs: tuple[Job, ...]) -> tuple[Job, ...]:
+    """Return the jobs that run in one of the partitions, or may start there."""
+    names = frozenset(partitions)
+    return tuple(job for job in jobs if names & frozenset(job.partitions))
 
 
 def hosts(expression: str) -> tuple[str, ...]:
@@ -151,11 +192,38 @@ def drained_by_others(node: Node) -> bool:
     return "DRAIN" in node.flags and not node.reason.startswith(DRAIN_PREFIX)
 
 
+def given_up_reason(operation_id: str) -> str:
+    return drain_reason(operation_id, GIVEN_UP)
+
+
+def is_given_up(node: Node) -> bool:
+    """Return whether the app keeps jobs off the node because its machine was given up."""
+    return drained_by_app(node) and node.reason.endswith(f": {GIVEN_UP}")
+
+
 def cluster_quiet(jobs: tuple[Job, ...]) -> Check:
     if not jobs:
         return Check(True)
     listed = ", ".join(f"{job.job_id} ({job.user}, {job.state})" for job in jobs[:10])
     return Check(False, f"{len(jobs)} job{_s(jobs)} running or queued: {listed}")
+
+
+def running(jobs: tuple[Job, ...]) -> tuple[Job, ...]:
+    """Return the jobs that hold nodes. Queued jobs hold none."""
+    return tuple(job for job in jobs if "PENDING" not in job.state)
+
+
+def interactive(jobs: tuple[Job, ...]) -> tuple[Job, ...]:
+    """Return the jobs for which a command of their user waits, running or queued."""
+    return tuple(job for job in jobs if not job.is_batch)
+
+
+def listed(jobs: tuple[Job, ...]) -> str:
+    return ", ".join(f"{job.job_id} ({job.user})" for job in jobs[:20])
+
+
+def running_text(jobs: tuple[Job, ...]) -> str:
+    return f"{len(jobs)} job{_s(jobs)} running: {', '.join(_with_end(job) for job in jobs[:10])}"
 
 
 def canary_ran(output: str, expected: tuple[str, ...]) -> Check:
@@ -232,6 +300,10 @@ def _job(raw: dict[str, Any]) -> Job:
         nodes=hosts(raw.get("nodes", "")),
         required_nodes=hosts(raw.get("required_nodes", "")),
         gpus=sum(int(count) for count in gpus),
+        name=raw.get("name", ""),
+        partitions=tuple(name for name in raw.get("partition", "").split(",") if name),
+        limit_minutes=_minutes(raw.get("time_limit", {})),
+        is_batch=raw.get("batch_flag", True),
     )
 
 
@@ -239,6 +311,12 @@ def gpu_count(gres: str) -> int:
     """Return the number of GPUs in the text of a node's generic resources: `gpu:a100:4(S:0-1)`."""
     counts = re.findall(r"(?:^|,)gpu(?::[A-Za-z][^:,(]*)?:(\d+)", gres)
     return sum(int(count) for count in counts)
+
+
+def _minutes(number: dict[str, Any]) -> float | None:
+    if number.get("infinite"):
+        return float("inf")
+    return float(number["number"]) if number.get("set") else None
 
 
 def _moment(number: dict[str, Any]) -> datetime.datetime | None:

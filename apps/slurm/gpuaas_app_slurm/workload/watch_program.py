@@ -14,28 +14,39 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from typing import Any
 
 REPORT = "/run/gpuaas-slurm/health.json"
+ACCOUNTS = "/etc/passwd"
+PEOPLE = "/home/people"
 EVERY_S = 3.0
 SIGN_OF_LIFE_S = 6.0
-STALE_S = 7.0
-"""A machine whose report has not changed for this long gets a closer look."""
+STALE_S = 5.0
+"""A machine whose report has not changed for this long, at two looks in a row, gets a closer look. A frozen machine
+accepts connections, so only this shows it; with the closer look it must be seen within 15 seconds."""
 PROBE_S = 2.0
 COMMAND_S = 4.0
 VERSION_S = 30.0
+ENDED_S = 6.0
+ENDED_OVERLAP_S = 3600
+"""Accounting can get the end of a job late, so jobs that ended in the last hour are compared each time."""
+JOBS_SHOWN = 20
+MEASURE = "measure"
+"""The argument with which the program also counts nodes, jobs and GPUs."""
 CLOCK_OFF_S = 10
 """Smaller differences between two clocks are not reported: reports are some seconds old when they are read."""
+CLOCK_JITTER_S = 5
 
 
 def main() -> None:
-    cluster_name = sys.argv[1]
+    cluster_name, measures = sys.argv[1], MEASURE in sys.argv[2:]
     seen: dict[str, Any] = {}
     printed, printed_at = "", 0.0
     threading.Thread(target=end_with_connection, daemon=True).start()
     while True:
         began = time.monotonic()
-        line = json.dumps(look(cluster_name, seen), separators=(",", ":"), sort_keys=True)
+        line = json.dumps(look(cluster_name, seen, measures=measures), separators=(",", ":"), sort_keys=True)
         if line != printed or began - printed_at >= SIGN_OF_LIFE_S:
             sys.stdout.write(line + "\n")
             sys.stdout.flush()
@@ -48,7 +59,7 @@ def end_with_connection() -> None:
     os._exit(0)
 
 
-def look(cluster_name: str, seen: dict[str, Any]) -> dict[str, Any]:
+def look(cluster_name: str, seen: dict[str, Any], *, measures: bool = False) -> dict[str, Any]:
     ping = run("scontrol", "ping")
     # Without slurmctld, its commands wait for their time limit. The answer must not be later than a sign of life.
     answers = " is UP" in ping
@@ -56,20 +67,102 @@ def look(cluster_name: str, seen: dict[str, Any]) -> dict[str, Any]:
     accounting = run("sacctmgr", "-nP", "show", "cluster", cluster_name, "format=Cluster")
     associations = ""
     if cluster_name in accounting.splitlines():
-        where = ("where", f"cluster={cluster_name}", "account=default", "format=User,MaxSubmitJobs")
+        where = ("where", f"cluster={cluster_name}", "account=default", "format=User,GrpSubmitJobs")
         associations = run("sacctmgr", "-nP", "show", "association", *where)
     nodes = [node_facts(node, seen) for node in listed_nodes(listed)]
-    ports = probe({node["name"]: (node.pop("address"), node.pop("port")) for node in nodes})
+    ports = probe({node["name"]: (node["address"], node.pop("port")) for node in nodes})
     for node in nodes:
         node["slurmd_port"] = ports[node["name"]]
     return {
         "ping": ping,
         "accounting": accounting,
         "associations": associations,
+        "unplaced": unplaced(associations) if associations else [],
+        "blocked_jobs": blocked_jobs(associations) if answers else {},
         "nodes": nodes if listed.startswith("{") else None,
+        "ended": ended_jobs(seen) if answers and cluster_name in accounting.splitlines() else "",
         "own": own_report(seen),
         "version": running_version(seen) if answers else "",
+        **({"measured": measured(listed_nodes(listed))} if measures and listed.startswith("{") else {}),
     }
+
+
+def measured(nodes: list[Any]) -> dict[str, Any]:
+    """Return how many nodes and jobs are in each state, and [used, all] of CPUs and GPUs. Login machines do not count.
+    None for jobs: squeue did not answer."""
+    workers = [node for node in nodes if "login" not in node.get("active_features", [])]
+    listed = run("squeue", "-h", "-o", "%T").splitlines()
+    is_answer = all(line.replace("_", "").isalpha() and line.isupper() for line in listed)
+    return {
+        "nodes": counted(node_state(set(node["state"])) for node in workers),
+        "jobs": counted(line.lower() for line in listed) if is_answer else None,
+        "cpus": [sum(node.get("alloc_cpus", 0) for node in workers), sum(node.get("cpus", 0) for node in workers)],
+        "gpus": [sum(gpus(node.get(name, "")) for node in workers) for name in ("tres_used", "tres")],
+    }
+
+
+def counted(names: Iterable[str]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for name in names:
+        counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def node_state(flags: set[str]) -> str:
+    """Return the one state that people ask for first: whether the node can work, then what it does."""
+    for flag in ("DOWN", "NOT_RESPONDING"):
+        if flag in flags:
+            return flag.lower()
+    working = [flag for flag in ("ALLOCATED", "MIXED", "COMPLETING") if flag in flags]
+    if "DRAIN" in flags:
+        return "draining" if working else "drained"
+    return working[0].lower() if working else "idle" if "IDLE" in flags else "other"
+
+
+def gpus(tres: str) -> int:
+    """Return the GPUs of a text such as `cpu=2,mem=8G,gres/gpu=2,gres/gpu:h100=2`."""
+    return sum(int(item[9:]) for item in tres.split(",") if item.startswith("gres/gpu=") and item[9:].isdigit())
+
+
+def unplaced(associations: str) -> list[str]:
+    """Return the Unix accounts of people that have no association yet: usually none."""
+    placed = {line.split("|")[0] for line in associations.splitlines()}
+    with open(ACCOUNTS) as file:
+        rows = [line.split(":") for line in file]
+    return sorted(row[0] for row in rows if row[5:6] == [f"{PEOPLE}/{row[0]}"] and row[0] not in placed)
+
+
+def blocked_jobs(associations: str) -> dict[str, Any]:
+    """Return the jobs of users who may not submit any more: people who left. It costs nothing if there are none."""
+    blocked = [line.split("|")[0] for line in associations.splitlines() if line.endswith("|0") and line[0] != "|"]
+    if not blocked:
+        return {}
+    jobs: dict[str, list[str]] = {}
+    for line in run("squeue", "-h", "-o", "%u|%i", "-u", ",".join(blocked)).splitlines():
+        user, _, job = line.partition("|")
+        if user in blocked and job:
+            jobs.setdefault(user, []).append(job)
+    return {user: {"count": len(ids), "first": ids[:JOBS_SHOWN]} for user, ids in jobs.items()}
+
+
+def ended_jobs(seen: dict[str, Any]) -> str:
+    """Return a text that is another one when accounting has more jobs that ended, or after this program started again.
+
+    Until slurmctld has sent everything to slurmdbd, the period that is compared keeps its start."""
+    now = int(time.time())
+    known = seen.setdefault("ended ", {"began": now, "since": now, "at": 0.0, "jobs": set(), "count": 0})
+    if not known["at"] or time.monotonic() - known["at"] >= ENDED_S:
+        queue = [line.split()[-1] for line in run("sdiag").splitlines() if line.startswith("DBD Agent queue size:")]
+        since = f"uts{min(known['since'], now) - ENDED_OVERLAP_S}"
+        listed = run("env", "SLURM_TIME_FORMAT=%s", "sacct", "-aXDnP", "-S", since, "-o", "JobIDRaw,Submit,End")
+        rows = [line.split("|") for line in listed.splitlines()]
+        if all(len(row) == 3 for row in rows):
+            jobs = {(row[0], row[1]) for row in rows if row[2].isdigit()}
+            known["count"] += len(jobs - known["jobs"])
+            known["jobs"] = jobs
+            known["since"] = now if queue == ["0"] else known["since"]
+        known["at"] = time.monotonic()
+    return f"{known['began']}:{known['count']}"
 
 
 def node_facts(node: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any]:
@@ -108,6 +201,8 @@ def freshness(name: str, report: dict[str, Any] | None, seen: dict[str, Any]) ->
         return {"is_stale": True, "clock_off_s": 0}
     if before is None or before["up"] != report["up"]:
         off = round(report["t"] - time.time())
+        if before is not None and abs(off) >= CLOCK_OFF_S and abs(off - before["off"]) <= CLOCK_JITTER_S:
+            off = before["off"]  # The same difference as before, read a little earlier or later, is no change.
         before = seen[name] = {"up": report["up"], "at": now, "off": off, "is_first": before is None}
     # The first report may be an old one, so its time is not compared with the clock; its age counts from now on.
     off = 0 if before["is_first"] or abs(before["off"]) < CLOCK_OFF_S else before["off"]

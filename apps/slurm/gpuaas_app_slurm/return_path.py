@@ -1,0 +1,103 @@
+"""Return a cluster to the Slurm that it had before an upgrade. Used by the rollback and by the undo of an upgrade."""
+
+import asyncio
+
+from gpuaas_sdk.controller import Member
+from gpuaas_sdk.machine import Machine
+from msgspec.structs import replace
+
+from gpuaas_app_slurm import login, losses, reports, roles, version_changes
+from gpuaas_app_slurm.version_changes import Move
+from gpuaas_app_slurm.workload import backup, hold, nodes, slurm, state
+
+STOPPED = ("slurmctld", "slurmdbd")
+
+
+async def go_back(move: Move, head: Machine, before: backup.Queue) -> None:
+    """Put packages, state and database back, first on the controller machine. Queued jobs are held until the caller
+    releases them."""
+    op = move.op
+    await op.step("note the queue of now", _note, move, head, before)
+    await op.step("stop slurmctld and slurmdbd", _stop, head)
+    controller = move.controller
+    await op.step("install packages of before", version_changes.install, move, controller, member=controller)
+    await op.step("restore state and database", _restore, move, head)
+    await op.step("start slurmdbd of before", version_changes.start_accounting, move, head)
+    await op.step("start slurmctld of before", version_changes.start_scheduler, move, head)
+    await op.step("close jobs that ended", _close_ended, head, before)
+    await op.step("keep removed nodes and drains", _keep_nodes, head)
+    await op.each(
+        roles.nodes_of(op.members), lambda member: version_changes.move_node(move, member, head), raises=False
+    )
+    await op.step("note that the backup was used", backup.note_return, head, op.id)
+
+
+async def start_again(move: Move, head: Machine) -> None:
+    """Start what a backup that was not finished has stopped. Nothing else was changed."""
+    if (await slurm.controller_answers(head)).ok:
+        return
+    await move.op.step("start slurmdbd again", version_changes.start_accounting, move, head)
+    await move.op.step("start slurmctld again", version_changes.start_scheduler, move, head)
+
+
+async def report_all(move: Move, head: Machine) -> None:
+    """Report every member with the versions that it has now."""
+    op = move.op
+    known = {node.name: node for node in await nodes.read_all(head)}
+
+    async def report(member: Member) -> None:
+        if member.component_key == roles.LOGIN:
+            await login.report_ready(op, member, move.inputs.users[0])
+            return
+        node = known.get(await reports.node_name(op, member))
+        is_drained = node is not None and state.drained_by_app(node)
+        await reports.worker(op, member, head, "drained" if is_drained else "ready")
+
+    failed = [member for member in roles.nodes_of(op.members) if op.now(member).status == "failed"]
+    rest = [member for member in roles.nodes_of(op.members) if member not in failed]
+    await asyncio.gather(*(report(member) for member in rest))
+    await reports.ready_controller(op, move.controller, move.inputs)
+    await reports.publish_access(op, move.inputs)
+
+
+async def _note(move: Move, head: Machine, before: backup.Queue) -> None:
+    """Note the jobs of now. If slurmctld of the new version never answered, they are those of before."""
+    if (await slurm.controller_answers(head)).ok:
+        now = await backup.queue_now(head, move.op.id)
+    else:
+        now = replace(before, operation_id=move.op.id)
+    await backup.note(head, backup.AFTER, now)
+
+
+async def _stop(head: Machine) -> None:
+    for unit in STOPPED:
+        await head.run("systemctl", "stop", unit)
+
+
+async def _restore(move: Move, head: Machine) -> None:
+    now = await backup.read(head, backup.AFTER)
+    await backup.restore(head)
+    first = now.next_job_id if now else 0
+    await hold.keep(head, move.op.instance.instance_id, move.inputs, first)
+
+
+async def _close_ended(head: Machine, before: backup.Queue) -> None:
+    """Cancel the jobs of the restored queue that have ended since: Slurm would wait for them, or run them again."""
+    now = await backup.read(head, backup.AFTER)
+    ended = losses.losses(before, now).to_cancel if now else ()
+    if ended:
+        await nodes.cancel(head, ended)
+
+
+async def _keep_nodes(head: Machine) -> None:
+    """Delete the nodes of the restored state that were removed since, and drain and resume the others as they were."""
+    now = await backup.read(head, backup.AFTER)
+    if now is None:
+        return
+    changes = losses.node_changes(now, await nodes.read_all(head))
+    for name in changes.gone:
+        await nodes.delete_by_force(head, name)
+    for name, reason in changes.drained:
+        await nodes.set_drain(head, name, reason)
+    for name in changes.resumed:
+        await nodes.set_resume(head, name)

@@ -1,0 +1,138 @@
+"""The backup of Slurm's state and database before an upgrade, on the controller machine, and its restore.
+
+A backup belongs to one upgrade and is replaced by that of the next one."""
+
+import datetime
+import re
+from typing import Final, Literal
+
+import msgspec
+from gpuaas_sdk.machine import Machine
+
+from gpuaas_app_slurm.workload import accounting, footprint, nodes, state
+
+FOLDER = footprint.BACKUP_FOLDER
+BEFORE: Final = "before.json"
+"""The queue and the versions at the time of the backup."""
+AFTER: Final = "after.json"
+"""The queue at the time of the rollback."""
+RETURNED: Final = "returned"
+"""The operation that returned to the backup. The packages may be patched later, so their version does not show it."""
+
+# Only a complete backup has the file `done`. slurmctld stops first, so that its state and the database fit together.
+SAVE = r"""
+folder=$1 database=$2
+[ ! -e "$folder/done" ] || exit 0
+umask 077
+systemctl stop slurmctld
+tar -C /var/lib/slurm -cf "$folder/state.tar" slurmctld
+tar -C /etc -cf "$folder/etc.tar" slurm
+systemctl stop slurmdbd
+mariadb-dump --single-transaction --databases "$database" > "$folder/database.sql"
+sync -f "$folder/database.sql"
+touch "$folder/done"
+"""
+# What the newer version has written is kept beside the backup, for people who need a record of it.
+RESTORE = r"""
+folder=$1 database=$2
+umask 077
+systemctl stop slurmctld slurmdbd
+if [ ! -e "$folder/newer" ]; then
+  tar -C /var/lib/slurm -cf "$folder/newer-state.tar" slurmctld
+  mariadb-dump --single-transaction --databases "$database" > "$folder/newer-database.sql"
+  touch "$folder/newer"
+fi
+mariadb -e "DROP DATABASE IF EXISTS $database"
+mariadb < "$folder/database.sql"
+rm -rf /var/lib/slurm/slurmctld
+tar -C /var/lib/slurm -xpf "$folder/state.tar"
+"""
+
+
+class Queue(msgspec.Struct, frozen=True):
+    """The jobs and the drains of the cluster at one moment."""
+
+    operation_id: str
+    """The upgrade or the rollback that noted them."""
+    noted_at: datetime.datetime
+    next_job_id: int
+    running: tuple[int, ...] = ()
+    queued: tuple[int, ...] = ()
+    package_version: str = ""
+    """The installed version of Slurm."""
+    from_version: str = ""
+    to_version: str = ""
+    """App versions of the operation."""
+    drains: dict[str, str] | None = None
+    """Every node -> the reason of its drain; empty if it is not drained. None in notes of earlier releases."""
+
+    @property
+    def jobs(self) -> frozenset[int]:
+        return frozenset((*self.running, *self.queued))
+
+
+async def note(
+    machine: Machine, name: Literal["before.json", "after.json"], queue: Queue, *, keep: bool = False
+) -> None:
+    """Write what the queue is now, unless this operation did so already. A new upgrade deletes the backup of the last
+    one, unless it continues that one."""
+    present = await read(machine, name)
+    if present is not None and present.operation_id == queue.operation_id:
+        return
+    if name == BEFORE and not keep:
+        await machine.run("rm", "-rf", "--one-file-system", FOLDER)
+    await machine.run("install", "-d", "-m", "0700", FOLDER)
+    await machine.put(f"{FOLDER}/{name}", msgspec.json.encode(queue), mode=0o600)
+
+
+async def read(machine: Machine, name: Literal["before.json", "after.json"] = "before.json") -> Queue | None:
+    content = await machine.get(f"{FOLDER}/{name}")
+    return None if content is None else msgspec.json.decode(content, type=Queue)
+
+
+async def is_complete(machine: Machine) -> bool:
+    return await machine.get(f"{FOLDER}/done") is not None
+
+
+async def note_return(machine: Machine, operation_id: str) -> None:
+    """Note that this operation has returned to the backup. It stays, so that the operation can be retried."""
+    await machine.put(f"{FOLDER}/{RETURNED}", operation_id, mode=0o600)
+
+
+async def is_returned(machine: Machine) -> bool:
+    """Return whether the cluster has returned to the backup: the upgrade that made it has ended."""
+    return await machine.get(f"{FOLDER}/{RETURNED}") is not None
+
+
+async def save(machine: Machine) -> None:
+    """Stop slurmctld and slurmdbd and save what they have written. Jobs continue."""
+    await machine.script(SAVE, FOLDER, accounting.DATABASE)
+
+
+async def restore(machine: Machine) -> None:
+    """Put state and database back as they were. The daemons are stopped afterwards."""
+    await machine.script(RESTORE, FOLDER, accounting.DATABASE)
+
+
+async def queue_now(machine: Machine, operation_id: str) -> Queue:
+    """Return the jobs that Slurm has now. Raise Temporary while it does not answer."""
+    jobs = await nodes.jobs_of_cluster(machine)
+    pending = tuple(job.job_id for job in jobs if "PENDING" in job.state)
+    return Queue(
+        operation_id=operation_id,
+        noted_at=datetime.datetime.now(datetime.UTC),
+        next_job_id=next_job_id(await nodes.show(machine, "config"), jobs),
+        running=tuple(job.job_id for job in jobs if job.job_id not in pending),
+        queued=pending,
+        drains={node.name: _drain(node) for node in await nodes.read_all(machine)},
+    )
+
+
+def _drain(node: state.Node) -> str:
+    return (node.reason or "no reason given") if "DRAIN" in node.flags else ""
+
+
+def next_job_id(config_text: str, jobs: tuple[state.Job, ...]) -> int:
+    """Return the number of the next job; after the largest known one if `scontrol show config` does not show it."""
+    shown = re.search(r"^NEXT_JOB_ID\s*=\s*(\d+)", config_text, re.MULTILINE)
+    return int(shown[1]) if shown else max((job.job_id for job in jobs), default=0) + 1

@@ -1,0 +1,60 @@
+"""Versions of Slurm: which the app can install, and from which to which it can go. Pure."""
+
+import re
+
+from gpuaas_sdk.failures import Permanent, Refused
+from gpuaas_sdk.installs.package_changes import Change
+from gpuaas_sdk.installs.packages import Simulation
+
+VERSION_MIN = (23, 11)
+"""The first version of Slurm that can authenticate with its own key (auth/slurm)."""
+RELEASES_MAX = 3
+"""slurmctld and slurmdbd read the state of this many releases before their own."""
+
+
+def refuse_old_slurm(hostname: str, simulation: Simulation) -> None:
+    for name in ("slurmctld", "slurmd"):
+        version = simulation.versions.get(name)
+        if version is not None and major_minor(version) < VERSION_MIN:
+            wanted = ".".join(map(str, VERSION_MIN))
+            raise Permanent(
+                f"the package sources of machine {hostname} have Slurm {version}; this app needs {wanted} or newer",
+                fix=f"apt-cache policy {name}",
+            )
+
+
+def require_same_release(name: str, version: str, of_cluster: str) -> None:
+    """Let no machine join with another release of Slurm than the cluster has: an upgrade that did not end has moved the
+    cluster, and the packages of the app version are still the old ones. Unknown versions pass."""
+    if version and of_cluster and _release(version) != _release(of_cluster):
+        raise Permanent(
+            f"machine {name} has Slurm {version}, and the cluster runs {of_cluster}",
+            fix="finish the upgrade or the rollback of the instance first, then request it again",
+        )
+
+
+def refuse_jump(change: Change) -> None:
+    """Refuse an older Slurm, and one that cannot read the state of the present one."""
+    distance = _release(change.after) - _release(change.before)
+    if distance < 0:
+        raise Refused(
+            f"Slurm {change.after} is older than {change.before}, which is installed",
+            fix="to return to the version before the last upgrade: gpuaas rollback INSTANCE",
+        )
+    if distance > RELEASES_MAX:
+        newer = f"it is more than {RELEASES_MAX} releases newer"
+        raise Refused(
+            f"Slurm {change.after} cannot read the state of {change.before}: {newer}",
+            fix="upgrade to an app version with a Slurm in between first",
+        )
+
+
+def major_minor(version: str) -> tuple[int, int]:
+    numbers = re.findall(r"\d+", version.split(":", 1)[-1])
+    return int(numbers[0]), int(numbers[1])
+
+
+def _release(version: str) -> int:
+    """Return the number of a release of Slurm: there are two in a year, 25.05 and 25.11."""
+    year, month = major_minor(version)
+    return year * 2 + (month > 5)

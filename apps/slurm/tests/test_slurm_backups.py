@@ -1,0 +1,120 @@
+"""Backups of the accounting database: the actions on a fake Slurm, and what their scripts print."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crashes import ended_despite_crash
+from fake_slurm import CLUSTER_NAME, FakeJob
+from fresh_machines import NewCluster, new_cluster
+from gpuaas_app_slurm import controller
+from gpuaas_app_slurm.workload import accounting_backups
+
+SPLIT = {"controller": ["gpu-1"], "worker": ["gpu-2"]}
+
+
+async def _restore(cluster: NewCluster, **inputs: Any) -> Any:
+    await cluster.perform("deploy")
+    name = (await cluster.act("accounting.backup")).result["rows"][0]["name"]
+    return await cluster.act("accounting.restore", **({"name": name, "confirm": CLUSTER_NAME} | inputs))
+
+
+def _exchanged(cluster: NewCluster) -> bool:
+    return any(accounting_backups.EXCHANGE in command.input.decode() for command in cluster.host("gpu-1").commands)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "reason"),
+    [({"confirm": "another"}, "not the name of the cluster"), ({"name": "gone.sql.gz"}, "there is no such file")],
+)
+async def test_a_restore_that_is_not_confirmed_or_has_no_backup_changes_nothing(
+    inputs: dict[str, str], reason: str
+) -> None:
+    async with new_cluster(SPLIT) as cluster:
+        ended = await _restore(cluster, **inputs)
+        assert (ended.status, ended.error.failure_class) == ("failed", "refused")
+        assert reason in ended.error.message
+        assert not _exchanged(cluster)
+
+
+async def test_a_restore_is_refused_while_a_job_runs_and_the_partition_is_open_again() -> None:
+    async with new_cluster(SPLIT) as cluster:
+        cluster.slurm.jobs = [FakeJob(7)]
+        ended = await _restore(cluster)
+        assert ended.error.failure_class == "refused"
+        assert "7 (ada, RUNNING)" in ended.error.message
+        assert not _exchanged(cluster)
+        assert cluster.slurm.partition_states == ["down", "up"]
+
+
+async def test_a_restore_backs_up_the_present_database_first_and_opens_the_partition_afterwards() -> None:
+    async with new_cluster(SPLIT) as cluster:
+        ended = await _restore(cluster)
+        assert ended.status == "succeeded", ended.error
+        texts = [command.input.decode() for command in cluster.host("gpu-1").commands]
+        order = [
+            script
+            for text in texts
+            for script in (accounting_backups.BACK_UP, accounting_backups.EXCHANGE)
+            if script in text
+        ]
+        assert order == [accounting_backups.BACK_UP, accounting_backups.BACK_UP, accounting_backups.EXCHANGE]
+        assert cluster.slurm.partition_states[-1] == "up"
+
+
+async def test_a_restore_whose_controller_dies_is_finished_by_the_next_one_with_the_partition_open() -> None:
+    async with new_cluster(SPLIT) as cluster:
+        await cluster.perform("deploy")
+        cluster.platform.records.manifests[cluster.instance.app_version] = controller.app.manifest
+        name = (await cluster.act("accounting.backup")).result["rows"][0]["name"]
+    for commands in (2, 5, 7):
+        operation = cluster.platform.invoke(cluster.instance, "accounting.restore", _inputs(name))
+        ended, _ = await ended_despite_crash(cluster, operation.operation_id, commands)
+        assert ended.status == "succeeded", (commands, ended.error)
+        assert cluster.slurm.partition_states[-1] == "up"
+
+
+def _inputs(name: str) -> dict[str, str]:
+    return {"name": name, "confirm": CLUSTER_NAME}
+
+
+def _program(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def _run(programs: Path, script: str, *argv: str) -> "subprocess.CompletedProcess[str]":
+    path = f"{programs}:{os.environ['PATH']}"
+    bash = ["bash", "-seuo", "pipefail", "--", *argv]
+    return subprocess.run(
+        bash, input=script, text=True, capture_output=True, env={**os.environ, "PATH": path}, check=False
+    )
+
+
+def test_a_backup_has_its_name_only_when_it_is_complete(tmp_path: Path) -> None:
+    folder = tmp_path / "backups"
+    _program(tmp_path / "mariadb-dump", "echo half; exit 2")
+    assert _run(tmp_path, accounting_backups.BACK_UP, str(folder), "a.sql.gz", "acct").returncode != 0
+    assert not [path for path in folder.iterdir() if path.suffix != ".sha256"]
+    _program(tmp_path / "mariadb-dump", "echo whole")
+    assert _run(tmp_path, accounting_backups.BACK_UP, str(folder), "a.sql.gz", "acct").returncode == 0
+    (backup,) = accounting_backups.parse(_run(tmp_path, accounting_backups.LIST, str(folder)).stdout)
+    assert backup.name == "a.sql.gz"
+    digest = subprocess.run(["sha256sum", folder / "a.sql.gz"], capture_output=True, text=True, check=True).stdout
+    assert digest.startswith(backup.sha256)
+
+
+def test_a_damaged_backup_is_refused_before_the_database_is_touched(tmp_path: Path) -> None:
+    folder = tmp_path / "backups"
+    _program(tmp_path / "mariadb-dump", "echo whole")
+    _program(tmp_path / "mariadb", 'touch "$0.called"')
+    _run(tmp_path, accounting_backups.BACK_UP, str(folder), "a.sql.gz", "acct")
+    (folder / "a.sql.gz").write_bytes(b"damaged")
+    ran = _run(tmp_path, accounting_backups.STAGE, str(folder), "a.sql.gz", "staged", "lab")
+    assert (ran.returncode, "its content is not what was written" in ran.stderr) == (
+        accounting_backups.NOT_A_BACKUP,
+        True,
+    )
+    assert not (tmp_path / "mariadb.called").exists()

@@ -1,0 +1,363 @@
+"""The watch program of a cluster, with Slurm's commands from recorded output, and the number of commands of a look."""
+
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from gpuaas_app_slurm.workload import observed, watch_program
+
+SAMPLES = Path(__file__).parent / "samples"
+CLUSTER = "research"
+PING_DOWN = "Slurmctld(primary) at gpu-1 is DOWN"
+SCONTROL = """#!/bin/sh
+echo "scontrol $*" >> "{folder}/calls"
+case "$*" in
+  ping) cat "{folder}/ping" ;;
+  "show nodes --json") cat "{folder}/nodes.json" ;;
+  "show config") echo "SLURM_VERSION           = 24.11.5" ;;
+esac
+"""
+SACCTMGR = """#!/bin/sh
+echo "sacctmgr $*" >> "{folder}/calls"
+case "$*" in
+  *"show cluster"*) echo {cluster} ;;
+  *"show association"*) printf '|\\nada|\\nbob|0\\n' ;;
+esac
+"""
+
+SACCT = """#!/bin/sh
+echo "sacct" >> "{folder}/calls"
+cat "{folder}/ended"
+"""
+SQUEUE = """#!/bin/sh
+case "$*" in
+  "-h -o %T") echo "squeue" >> "{folder}/calls"; cat "{folder}/jobs" ;;
+esac
+"""
+SDIAG = """#!/bin/sh
+echo "sdiag" >> "{folder}/calls"
+cat "{folder}/unsent"
+"""
+
+
+class Slurm:
+    """Recorded answers of Slurm's commands; `calls` lists the commands that were run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name, text in (
+            ("scontrol", SCONTROL),
+            ("sacctmgr", SACCTMGR),
+            ("sacct", SACCT),
+            ("sdiag", SDIAG),
+            ("squeue", SQUEUE),
+        ):
+            (folder / name).write_text(text.format(folder=folder, cluster=CLUSTER))
+            (folder / name).chmod(0o755)
+        self.ping("Slurmctld(primary) at gpu-1 is UP")
+        self.ended("")
+        self.jobs("")
+        self.own_report({"t": int(time.time()), "up": 5, "units": {"slurmctld": ["active", 0]}, "key": "eb8d92ea"})
+
+    def ping(self, text: str) -> None:
+        (self.folder / "ping").write_text(f"{text}\n")
+
+    def ended(self, rows: str, unsent: int = 0) -> None:
+        """Have accounting show these jobs, while slurmctld has so many messages that it did not send yet."""
+        (self.folder / "ended").write_text(rows)
+        (self.folder / "unsent").write_text(f"Agent queue size:     7\nDBD Agent queue size: {unsent}\n")
+
+    def jobs(self, text: str) -> None:
+        """Have squeue print these states."""
+        (self.folder / "jobs").write_text(text)
+
+    def own_report(self, report: dict[str, Any]) -> None:
+        (self.folder / "health.json").write_text(json.dumps(report))
+
+    def nodes(self, count: int, port: int, **changes: Any) -> None:
+        """Have Slurm show so many nodes like the recorded one, whose slurmd listens on this port here."""
+        recorded = json.loads((SAMPLES / "nodes_reporting.json").read_text())["nodes"][-1]
+        here = recorded | {"address": "127.0.0.1", "port": port} | changes
+        nodes = [here | {"name": f"gpu-{number}"} for number in range(2, 2 + count)]
+        (self.folder / "nodes.json").write_text(json.dumps({"nodes": nodes}))
+
+    def calls(self) -> list[str]:
+        return (self.folder / "calls").read_text().splitlines()
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(watch_program, "REPORT", str(tmp_path / "health.json"))
+    return Slurm(tmp_path)
+
+
+@pytest.fixture
+def slurmd_port() -> Iterator[int]:
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0), backlog=200)) as server:
+        yield server.getsockname()[1]
+
+
+def look(seen: dict[str, Any]) -> observed.Observed:
+    """Look as the program does, and read its line as the app does."""
+    return observed.parse(json.dumps(watch_program.look(CLUSTER, seen)), CLUSTER)
+
+
+@pytest.mark.parametrize("workers", [2, 64])
+def test_a_look_at_a_cluster_of_any_size_runs_the_same_commands(slurm: Slurm, slurmd_port: int, workers: int) -> None:
+    slurm.nodes(workers, slurmd_port)
+    seen: dict[str, Any] = {}
+    first = look(seen)
+    assert len(first.nodes or {}) == workers
+    associations = f"where cluster={CLUSTER} account=default format=User,GrpSubmitJobs"
+    every_look = [
+        "scontrol ping",
+        "scontrol show nodes --json",
+        f"sacctmgr -nP show cluster {CLUSTER} format=Cluster",
+        f"sacctmgr -nP show association {associations}",
+    ]
+    assert slurm.calls() == [*every_look, "sdiag", "sacct", "scontrol show config"]
+    look(seen)
+    assert slurm.calls()[7:] == every_look
+
+
+def test_the_mark_of_ended_jobs_changes_when_accounting_has_more_of_them(
+    slurm: Slurm, slurmd_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = _clock(monkeypatch)
+    slurm.nodes(1, slurmd_port)
+    seen: dict[str, Any] = {}
+    marks = []
+    for rows in ("1|90|100\n2|95|Unknown\n", "2|95|Unknown\n", "sacct: error: no answer\n", "2|95|110\n", "2|95|110\n"):
+        slurm.ended(rows)
+        marks.append(watch_program.look(CLUSTER, seen)["ended"])
+        now[0] += watch_program.ENDED_S + 1
+    assert [mark.split(":")[1] for mark in marks] == ["1", "1", "1", "2", "2"]
+    assert len({mark.split(":")[0] for mark in marks}) == 1
+
+
+def test_while_slurmctld_has_not_sent_everything_the_compared_period_keeps_its_start(
+    slurm: Slurm, slurmd_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = _clock(monkeypatch)
+    slurm.nodes(1, slurmd_port)
+    seen: dict[str, Any] = {}
+    look(seen)
+    seen["ended "]["since"] = start = seen["ended "]["since"] - 5000
+    moved = []
+    for unsent in (5, 5, 0):
+        now[0] += watch_program.ENDED_S + 1
+        slurm.ended("", unsent)
+        look(seen)
+        moved.append(seen["ended "]["since"] > start)
+    assert moved == [False, False, True]
+
+
+def test_a_sound_cluster_is_shown_with_the_reports_of_its_machines(slurm: Slurm, slurmd_port: int) -> None:
+    slurm.nodes(1, slurmd_port)
+    shown = look({})
+    assert (shown.scheduler.ok, shown.accounting.ok, shown.version) == (True, True, "24.11.5")
+    assert shown.associations == {"ada": True, "bob": False}
+    node = (shown.nodes or {})["gpu-2"]
+    assert (node.slurmd_port, node.is_stale, node.flags) == ("open", False, frozenset({"IDLE", "DYNAMIC_NORM"}))
+    assert node.report is not None
+    assert (node.report.units, node.report.key) == ({"slurmd": ("active", 0)}, "eb8d92ea")
+    assert shown.own.report is not None
+    assert shown.own.report.units == {"slurmctld": ("active", 0)}
+
+
+def test_without_slurmctld_nothing_is_claimed_about_nodes_and_its_other_commands_are_not_run(slurm: Slurm) -> None:
+    slurm.ping(PING_DOWN)
+    shown = look({})
+    assert (shown.scheduler.ok, PING_DOWN in shown.scheduler.reason, shown.nodes) == (False, True, None)
+    assert [call for call in slurm.calls() if call.startswith("scontrol")] == ["scontrol ping"]
+
+
+def test_a_command_that_is_missing_is_shown_as_what_slurm_answered(slurm: Slurm) -> None:
+    (slurm.folder / "scontrol").unlink()
+    (slurm.folder / "scontrol").symlink_to(slurm.folder / "nothing")
+    shown = look({})
+    assert (shown.scheduler.ok, "scontrol" in shown.scheduler.reason) == (False, True)
+
+
+def test_a_node_whose_slurmd_refuses_connections_is_shown_so(slurm: Slurm) -> None:
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as server:
+        free_port = server.getsockname()[1]
+    slurm.nodes(1, free_port)
+    assert (look({}).nodes or {})["gpu-2"].slurmd_port == "refused"
+
+
+def test_a_node_without_an_answer_to_a_connection_is_shown_as_silent(
+    slurm: Slurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object, **__: object) -> socket.socket:
+        raise TimeoutError
+
+    monkeypatch.setattr(socket, "create_connection", never)
+    slurm.nodes(1, 6818)
+    assert (look({}).nodes or {})["gpu-2"].slurmd_port == "silent"
+
+
+@pytest.mark.parametrize("extra", ["", "not json", "[]"])
+def test_a_node_without_a_report_is_stale(slurm: Slurm, slurmd_port: int, extra: str) -> None:
+    slurm.nodes(1, slurmd_port, extra=extra)
+    node = (look({}).nodes or {})["gpu-2"]
+    assert (node.report, node.is_stale) == (None, True)
+
+
+def test_a_report_that_does_not_change_becomes_stale_and_a_new_one_is_fresh_again(
+    slurm: Slurm, slurmd_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = _clock(monkeypatch)
+    seen: dict[str, Any] = {}
+    slurm.nodes(1, slurmd_port, extra=_report(up=10))
+    assert not (look(seen).nodes or {})["gpu-2"].is_stale
+    now[0] += watch_program.STALE_S + 1
+    assert (look(seen).nodes or {})["gpu-2"].is_stale
+    slurm.nodes(1, slurmd_port, extra=_report(up=13))
+    assert not (look(seen).nodes or {})["gpu-2"].is_stale
+
+
+@pytest.mark.parametrize(("ahead_s", "shown_s"), [(60, 60), (-45, -45), (4, 0)])
+def test_a_clock_that_is_far_off_is_shown_after_the_second_report(
+    slurm: Slurm, slurmd_port: int, ahead_s: int, shown_s: int
+) -> None:
+    seen: dict[str, Any] = {}
+    slurm.nodes(1, slurmd_port, extra=_report(up=10, ahead_s=ahead_s))
+    assert (look(seen).nodes or {})["gpu-2"].clock_off_s == 0
+    slurm.nodes(1, slurmd_port, extra=_report(up=13, ahead_s=ahead_s))
+    assert (look(seen).nodes or {})["gpu-2"].clock_off_s == pytest.approx(shown_s, abs=2 if shown_s else 0)
+
+
+def test_a_machine_of_slurmctld_without_a_reporter_has_no_report(slurm: Slurm, slurmd_port: int) -> None:
+    slurm.nodes(1, slurmd_port)
+    (slurm.folder / "health.json").unlink()
+    assert (look({}).own.report, look({}).own.is_stale) == (None, True)
+
+
+def test_the_program_prints_changes_and_signs_of_life_and_ends_with_its_connection(
+    slurm: Slurm, slurmd_port: int
+) -> None:
+    slurm.nodes(1, slurmd_port)
+    program = Path(watch_program.__file__).read_text().replace("EVERY_S = 3.0", "EVERY_S = 0.1")
+    command = [sys.executable, "-u", "-c", program, CLUSTER]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        first = observed.parse(running.stdout.readline(), CLUSTER)
+        slurm.ping(PING_DOWN)
+        second = observed.parse(running.stdout.readline(), CLUSTER)
+        running.stdin.close()
+        assert running.wait(60) == 0
+    assert (first.scheduler.ok, second.scheduler.ok) == (True, False)
+
+
+def test_every_change_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(_printed_in(monkeypatch, looks=7, changing=True)) == 7
+
+
+def test_a_line_that_does_not_change_is_printed_at_every_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(_printed_in(monkeypatch, looks=7, changing=False)) == 4
+
+
+def measured(slurm: Slurm) -> observed.Measured | None:
+    line = json.dumps(watch_program.look(CLUSTER, {}, measures=True))
+    assert observed.parse(line, CLUSTER).version == (
+        "24.11.5" if "is UP" in (slurm.folder / "ping").read_text() else ""
+    )
+    return observed.parse_measured(line)
+
+
+def test_a_look_counts_nodes_jobs_cpus_and_gpus_only_if_it_is_asked_to(slurm: Slurm, slurmd_port: int) -> None:
+    used = {"state": ["MIXED", "DYNAMIC_NORM"], "alloc_cpus": 1, "cpus": 4, "active_features": ["worker"]}
+    slurm.nodes(3, slurmd_port, **used, tres="cpu=4,gres/gpu=2,gres/gpu:h100=2", tres_used="cpu=1,gres/gpu=1")
+    slurm.jobs("RUNNING\nPENDING\nRUNNING\nCOMPLETING\n")
+    assert measured(slurm) == observed.Measured(
+        {"mixed": 3}, {"running": 2, "pending": 1, "completing": 1}, cpus=(3, 12), gpus=(3, 6)
+    )
+    line = json.dumps(watch_program.look(CLUSTER, {}))
+    assert observed.parse_measured(line) is None
+    assert slurm.calls().count("squeue") == 1
+
+
+def test_login_machines_are_not_counted_as_workers(slurm: Slurm, slurmd_port: int) -> None:
+    slurm.nodes(2, slurmd_port, active_features=["login"])
+    counts = measured(slurm)
+    assert counts is not None
+    assert (counts.nodes, counts.cpus, counts.gpus) == ({}, (0, 0), (0, 0))
+
+
+def test_jobs_that_could_not_be_read_are_not_counted_as_none(slurm: Slurm, slurmd_port: int) -> None:
+    slurm.nodes(1, slurmd_port)
+    slurm.jobs("slurm_load_jobs error: Unable to contact slurm controller\n")
+    counts = measured(slurm)
+    assert counts is not None
+    assert counts.jobs is None
+
+
+def test_without_slurmctld_nothing_is_counted(slurm: Slurm) -> None:
+    slurm.ping(PING_DOWN)
+    assert measured(slurm) is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "state"),
+    [
+        ({"IDLE"}, "idle"),
+        ({"ALLOCATED", "COMPLETING"}, "allocated"),
+        ({"IDLE", "DRAIN"}, "drained"),
+        ({"MIXED", "DRAIN"}, "draining"),
+        ({"DOWN", "DRAIN", "NOT_RESPONDING"}, "down"),
+        ({"IDLE", "NOT_RESPONDING"}, "not_responding"),
+        ({"FUTURE"}, "other"),
+    ],
+)
+def test_a_node_has_one_state_and_the_worst_one_counts(flags: set[str], state: str) -> None:
+    assert watch_program.node_state(flags) == state
+
+
+def _printed_in(monkeypatch: pytest.MonkeyPatch, *, looks: int, changing: bool) -> list[str]:
+    """Run the loop of the program for so many looks, three seconds apart, and return what it printed."""
+    now, done = _clock(monkeypatch, lambda seconds: sleep(seconds)), [0]
+
+    class Enough(Exception):
+        pass
+
+    def next_look(_: str, __: dict[str, Any], *, measures: bool) -> dict[str, Any]:
+        assert not measures
+        done[0] += 1
+        return {"ping": f"{done[0] if changing else 0}"}
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+        if done[0] == looks:
+            raise Enough
+
+    written: list[str] = []
+    monkeypatch.setattr(sys, "argv", ["watch", CLUSTER])
+    monkeypatch.setattr(watch_program, "look", next_look)
+    monkeypatch.setattr(watch_program, "end_with_connection", lambda: None)
+    monkeypatch.setattr(sys.stdout, "write", written.append)
+    with pytest.raises(Enough):
+        watch_program.main()
+    return written
+
+
+def _clock(monkeypatch: pytest.MonkeyPatch, sleep: Callable[[float], None] = time.sleep) -> list[float]:
+    """Give the program a clock of its own; the rest of the process keeps the real one."""
+    now = [1000.0]
+    own = vars(time) | {"monotonic": lambda: now[0], "sleep": sleep}
+    monkeypatch.setattr(watch_program, "time", SimpleNamespace(**own))
+    return now
+
+
+def _report(*, up: int, ahead_s: int = 0) -> str:
+    return json.dumps({"t": int(time.time()) + ahead_s, "up": up, "units": {}, "key": "aa"})
