@@ -1,0 +1,204 @@
+"""Pure: what needs attention in a project, worst first, each with its reason and the next step."""
+
+import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from gpuaas_contract.artifacts import ArtifactStorage
+from gpuaas_contract.catalog import Entitlement
+from gpuaas_contract.entitlement_requests import EntitlementRequest
+from gpuaas_contract.identity import Me
+from gpuaas_contract.instances import Instance
+from gpuaas_contract.lifecycles import ENDED_OPERATION
+from gpuaas_contract.operations import Operation
+from gpuaas_contract.policy import PolicyLimit
+from gpuaas_contract.runtime import Controller
+
+from gpuaas_console.view import link
+
+NOT_SEEN_S = 120
+"""A controller asks for work every few seconds. After this time without a request it is reported."""
+STUCK_SHARE = 0.5
+NEARLY = 0.9
+SESSION_ENDS_S = 900
+ENDS_SOON = datetime.timedelta(days=14)
+
+Level = Literal["bad", "warn"]
+_ORDER = {"bad": 0, "warn": 1}
+
+
+@dataclass(frozen=True)
+class Notice:
+    level: Level
+    subject: str
+    text: str
+    action: str
+    """What the link does, as text for people."""
+    url: str
+
+
+@dataclass(frozen=True)
+class KeyOfAccount:
+    """A key of a program that ends, because it was replaced with a grace period."""
+
+    account: str
+    key_id: str
+    ends_at: datetime.datetime
+    last_used_at: datetime.datetime | None
+
+
+@dataclass(frozen=True)
+class Margins:
+    """What limits a project, and how much of it is used. None and empty: no limit, or not readable."""
+
+    limits: Sequence[PolicyLimit] = ()
+    allocations: int | None = None
+    storage: ArtifactStorage | None = None
+    keys: Sequence[KeyOfAccount] = ()
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of one project."""
+
+    project_id: str
+    instances: Sequence[Instance]
+    operations: Mapping[str, Operation]
+    """Last operation of instances that are not well or in change, by its id."""
+    controllers: Sequence[Controller] | None
+    """None: not readable, which is not the same as no controllers."""
+    entitlements: Sequence[Entitlement]
+    margins: Margins = Margins()
+    more: bool = False
+    """There are more instances than are known here."""
+    requests: Sequence[EntitlementRequest] = ()
+    """Open requests for apps that the person can grant or refuse."""
+
+
+def notices(facts: Facts, now: datetime.datetime) -> list[Notice]:
+    """Return the notices of a project, worst first."""
+    rows = [notice for instance in facts.instances for notice in _of_instance(facts, instance, now)]
+    rows += _controllers(facts, now)
+    rows += [*_requests(facts), *_quotas(facts), *_limits(facts), *_keys(facts, now)]
+    return sorted(rows, key=lambda notice: _ORDER[notice.level])
+
+
+def of_person(me: Me, now: datetime.datetime) -> list[Notice]:
+    """Return the notices about the person: roles and the session that end soon."""
+    result = []
+    for binding in me.bindings:
+        if binding.expires_at is not None and now < binding.expires_at <= now + ENDS_SOON:
+            text = f"Your role {binding.role} in {binding.scope} ends at {binding.expires_at:%d %b %H:%M} UTC."
+            result.append(Notice("warn", me.name, text, "Your sessions", "/sessions"))
+    return result + _of_session(me, now)
+
+
+def _of_session(me: Me, now: datetime.datetime) -> list[Notice]:
+    ends_at = me.session_expires_at
+    if ends_at is None or (ends_at - now).total_seconds() > SESSION_ENDS_S:
+        return []
+    text = f"Your session ends at {ends_at:%H:%M} UTC. Work that runs continues."
+    return [Notice("warn", me.name, text, "Sessions", "/sessions")]
+
+
+def _of_instance(facts: Facts, instance: Instance, now: datetime.datetime) -> list[Notice]:
+    operation = facts.operations.get(instance.last_operation_id)
+    page = link("p", facts.project_id, "instances", instance.instance_id)
+    if operation is not None and operation.status == "failed":
+        url = link("p", facts.project_id, "operations", operation.operation_id)
+        why = operation.error.message if operation.error else "no reason was reported"
+        return [Notice("bad", instance.name, f"{operation.kind} failed: {why}", "Choose an exit", url)]
+    if instance.status in ("failed", "degraded"):
+        level: Level = "bad" if instance.status == "failed" else "warn"
+        why = instance.status_reason or "no reason was reported"
+        return [Notice(level, instance.name, f"{instance.status}: {why}", "Open the instance", page)]
+    if operation is not None and operation.status not in ENDED_OPERATION:
+        share = used_share(operation, now)
+        if share > STUCK_SHARE:
+            url = link("p", facts.project_id, "operations", operation.operation_id)
+            text = f"{operation.kind} used {share:.0%} of its time and is {operation.status}"
+            return [Notice("warn", instance.name, text, "Open the operation", url)]
+    return []
+
+
+def used_share(operation: Operation, now: datetime.datetime) -> float:
+    """Return which part of the time until the deadline is over."""
+    whole = (operation.deadline_at - operation.created_at).total_seconds()
+    return min(1.0, (now - operation.created_at).total_seconds() / whole) if whole > 0 else 1.0
+
+
+def _controllers(facts: Facts, now: datetime.datetime) -> list[Notice]:
+    if facts.controllers is None:
+        return []
+    result, url = [], link("p", facts.project_id, "records", "controllers")
+    for slug in sorted({item.app_slug for item in facts.instances if item.status != "deleted"}):
+        seen = [item.last_seen_at for item in facts.controllers if item.app_slug == slug]
+        age_s = (now - max(seen)).total_seconds() if seen else None
+        if age_s is None:
+            text = "no controller of this app ever asked for work here; operations wait for one"
+            result.append(Notice("bad", slug, text, "Controllers", url))
+        elif age_s > NOT_SEEN_S:
+            text = f"its controller was last seen {age_s / 60:.0f} minutes ago; operations wait for it"
+            result.append(Notice("bad", slug, text, "Controllers", url))
+    return result
+
+
+def _requests(facts: Facts) -> list[Notice]:
+    url = link("p", facts.project_id, "catalog")
+    return [
+        Notice(
+            "warn",
+            item.app_slug,
+            f"is requested for this project since {item.requested_at:%d %b %H:%M} UTC: {item.reason or 'no reason'}",
+            "Decide",
+            url,
+        )
+        for item in facts.requests
+    ]
+
+
+def _quotas(facts: Facts) -> list[Notice]:
+    result, url = [], link("p", facts.project_id, "records", "entitlements")
+    for item in facts.entitlements:
+        count = sum(instance.app_slug == item.app_slug for instance in facts.instances)
+        if item.instances_max and count >= NEARLY * item.instances_max:
+            text = f"{count} of {item.instances_max} instances are used"
+            result.append(Notice("warn", item.app_slug, text, "Entitlements", url))
+    return result
+
+
+def _limits(facts: Facts) -> list[Notice]:
+    """Return the limits of the policy, and the quota of the organisation, of which little is left."""
+    result, url = [], link("p", facts.project_id, "policy")
+    storage, used = facts.margins.storage, _used(facts)
+    for item in facts.margins.limits:
+        count, noun = used.get(item.limit, (None, ""))
+        if count is not None and count >= NEARLY * item.max:
+            least = "at least " if facts.more and item.limit == "instances_max" else ""
+            result.append(Notice("warn", noun, f"{least}{count} of {item.max} are used. {item.rule}", "Policy", url))
+    if storage is not None and storage.org_bytes_max and storage.org_bytes_used >= NEARLY * storage.org_bytes_max:
+        text = f"the organisation uses {storage.org_bytes_used / storage.org_bytes_max:.0%} of its quota"
+        result.append(
+            Notice("warn", "artifacts", text, "Artifacts", link("p", facts.project_id, "records", "artifacts"))
+        )
+    return result
+
+
+def _used(facts: Facts) -> dict[str, tuple[int | None, str]]:
+    storage = facts.margins.storage
+    return {
+        "instances_max": (len(facts.instances), "instances"),
+        "allocations_max": (facts.margins.allocations, "allocations"),
+        "artifact_bytes_max": (None if storage is None else storage.bytes_used, "bytes of artifacts"),
+    }
+
+
+def _keys(facts: Facts, now: datetime.datetime) -> list[Notice]:
+    result, url = [], link("p", facts.project_id, "records", "service-accounts")
+    for key in facts.margins.keys:
+        if now < key.ends_at <= now + ENDS_SOON:
+            used = f"last used {key.last_used_at:%d %b %H:%M} UTC" if key.last_used_at else "never used"
+            text = f"its key {key.key_id} ends at {key.ends_at:%d %b %H:%M} UTC ({used}). Programs need the new key."
+            result.append(Notice("warn", key.account, text, "Service accounts", url))
+    return result

@@ -1,0 +1,78 @@
+"""Pure: a change as a command line and as a curl call, so that people can repeat it without the console."""
+
+import json
+from typing import Any
+
+import msgspec
+from gpuaas_contract.actions import InvokeAction
+from gpuaas_contract.endpoint import AnyEndpoint
+from gpuaas_contract.instances import (
+    ChangeInstance,
+    DeployInstance,
+    MemberOperationRequest,
+    ReconfigureInstance,
+    UpgradeInstance,
+)
+from gpuaas_sdk.client import request
+
+from gpuaas_console import view
+
+
+def member(body: MemberOperationRequest, instance: str, project: str) -> str:
+    words = ["member", body.kind, instance, *body.member_ids]
+    words += ["--role", body.component_key] if body.component_key else []
+    option = "--with" if body.kind == "replace" else "--allocation"
+    words += [word for allocation in body.allocation_ids for word in (option, allocation)]
+    return _line(words, body.reason, project)
+
+
+def whole(verb: str, body: ChangeInstance | UpgradeInstance | ReconfigureInstance, instance: str, project: str) -> str:
+    words = [verb, instance]
+    if isinstance(body, UpgradeInstance):
+        words += ["--version", body.version]
+    if isinstance(body, ReconfigureInstance):
+        for name, value in body.inputs.items():
+            words += ["--unset", name] if value is None else ["--set", _pair(name, value)]
+    return _line(words, body.reason, project)
+
+
+def deploy(body: DeployInstance, project: str) -> str:
+    words = ["deploy", body.app_slug, "--name", body.name, "--topology", body.topology]
+    words += ["--version", body.version] if body.version else []
+    words += ["--operator", body.operator_service_account_id] if body.operator_service_account_id else []
+    words += [word for name, value in body.inputs.items() for word in ("--set", _pair(name, value))]
+    return _line(words, "", project)
+
+
+def leave(exit_name: str, operation_id: str, reason: str, project: str) -> str:
+    return _line(["op", exit_name.replace("_", "-"), operation_id], reason or "REASON", project)
+
+
+def action(instance: str, name: str, body: InvokeAction, project: str) -> str:
+    words = [word for key, value in body.inputs.items() for word in ("--input", _pair(key, value))]
+    return _line(["action", "run", instance, name, *words], body.reason, project)
+
+
+def piped(stdin: str, words: list[str]) -> str:
+    """Return a command that reads text from stdin, if there is any."""
+    command = view.line("gpuaas", *words)
+    return f"printf %s {view.line(stdin)} | {command}" if stdin else command
+
+
+def curl(server: str, endpoint: AnyEndpoint, body: Any, *, if_match: str = "", **path: str) -> str:
+    """Return the same request as a curl call. The token comes from the environment, not from this text."""
+    words = ["curl", "-X", endpoint.method, f"{server}{request.path(endpoint, path)}"]
+    words += ["-H", "X-Idempotency-Key: CHOOSE-ONE"]
+    words += ["-H", f"If-Match: {if_match}"] if if_match else []
+    if body is not None:
+        words += ["-H", "Content-Type: application/json", "-d", msgspec.json.encode(body).decode()]
+    return f'{view.line(*words)} -H "Authorization: Bearer $GPUAAS_TOKEN"'
+
+
+def _pair(name: str, value: Any) -> str:
+    return f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+
+
+def _line(words: list[str], reason: str, project: str) -> str:
+    given = ["--reason", reason] if reason else []
+    return view.line("gpuaas", *words, *given, "--project", project)

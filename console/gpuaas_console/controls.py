@@ -1,0 +1,127 @@
+"""Pure: what people can do with an instance and its members, and for what is not possible now, why not."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gpuaas_contract import instances
+from gpuaas_contract.catalog import ActionSpec, Manifest
+from gpuaas_contract.endpoint import AnyEndpoint
+from gpuaas_contract.errors import ApiError
+from gpuaas_contract.instances import Instance, Member
+from gpuaas_contract.operations import Operation, OperationKind
+from gpuaas_contract.protocol import request as rules
+
+
+@dataclass(frozen=True)
+class Act:
+    """A change of an instance that people request."""
+
+    verb: OperationKind
+    label: str
+    means: str
+    endpoint: AnyEndpoint
+    needs: str = ""
+    """What people choose: `members`, `machines` (and a role), `members machines`, `version` or `inputs`."""
+    typed: bool = False
+    """People type the instance's name: the act ends work or removes something."""
+
+    @property
+    def of_members(self) -> bool:
+        return self.endpoint is instances.MEMBER_OPERATION_CREATE
+
+
+_MEMBERS = instances.MEMBER_OPERATION_CREATE
+ACTS: dict[str, Act] = {
+    act.verb: act
+    for act in (
+        Act("add", "Add members", "New members join on machines that you choose.", _MEMBERS, "machines"),
+        Act(
+            "drain",
+            "Drain",
+            "Members finish their work and get no new work until they are resumed.",
+            _MEMBERS,
+            "members",
+        ),
+        Act("resume", "Resume", "The app gives drained members work again.", _MEMBERS, "members"),
+        Act("repair", "Repair", "The app puts right what differs from what it set up.", _MEMBERS, "members"),
+        Act("replace", "Replace", "Members move to other machines.", _MEMBERS, "members machines", typed=True),
+        Act(
+            "remove", "Remove", "Members leave the instance as soon as they are idle.", _MEMBERS, "members", typed=True
+        ),
+        Act("reconfigure", "Reconfigure", "Inputs of the running instance change.", instances.RECONFIGURE, "inputs"),
+        Act("start", "Start", "The stopped app starts on every machine.", instances.START),
+        Act("restart", "Restart", "The app stops and starts again. Running work ends.", instances.RESTART, typed=True),
+        Act(
+            "stop", "Stop", "The app stops on every machine. Running work ends; data stays.", instances.STOP, typed=True
+        ),
+        Act("upgrade", "Upgrade", "The instance moves to another version.", instances.UPGRADE, "version", typed=True),
+        Act("rollback", "Roll back", "The instance returns to its version before.", instances.ROLLBACK, typed=True),
+        Act(
+            "decommission",
+            "Decommission",
+            "The app is removed from every machine of the instance. The machines stay allocated.",
+            instances.DECOMMISSION,
+            typed=True,
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Control:
+    act: Act
+    why_not: str = ""
+    """Empty: it is possible now."""
+
+
+def of_instance(
+    manifest: Manifest, instance: Instance, active: Sequence[Operation], may_not: Mapping[str, str]
+) -> list[Control]:
+    """Return the controls of the whole instance: those that the app offers, and decommission."""
+    offered = [*manifest.instance_operations, "decommission"]
+    acts = [act for act in ACTS.values() if act.verb in offered]
+    return [Control(act, _why_not(manifest, instance, active, act) or may_not[act.endpoint.permission]) for act in acts]
+
+
+def of_members(
+    manifest: Manifest, instance: Instance, members: Sequence[Member], may_not: Mapping[str, str]
+) -> list[Control]:
+    """Return the controls of members: everything that at least one role offers."""
+    verbs = {verb for role in manifest.roles for verb in role.operations}
+    result = []
+    for act in (act for act in ACTS.values() if act.verb in verbs):
+        why = may_not[act.endpoint.permission]
+        if instance.status not in ("running", "degraded"):
+            why = why or f"The instance is {instance.status}; its members can be changed only while it runs."
+        elif act.verb != "add" and not any(fits(manifest, member, act.verb) for member in members):
+            why = why or f"No member is in a state from which {act.verb} can start."
+        result.append(Control(act, why))
+    return result
+
+
+def readings(manifest: Manifest, instance: Instance, may_not: Mapping[str, str]) -> list[ActionSpec]:
+    """Return the tables of the app that the person can read now: actions need a running instance."""
+    if instance.status not in ("running", "degraded"):
+        return []
+    return [spec for spec in manifest.actions if spec.reading and not may_not[spec.permission]]
+
+
+def fits(manifest: Manifest, member: Member, verb: str) -> bool:
+    """Return whether the member's role offers the act and its state allows it."""
+    role = next((role for role in manifest.roles if role.component_key == member.component_key), None)
+    starts = rules.MEMBER_STARTS.get(verb, frozenset())
+    return role is not None and verb in role.operations and member.status in starts
+
+
+def permissions(manifest: Manifest) -> set[str]:
+    """Return every permission that the controls of an instance need."""
+    return {act.endpoint.permission for act in ACTS.values()} | {action.permission for action in manifest.actions}
+
+
+def _why_not(manifest: Manifest, instance: Instance, active: Sequence[Operation], act: Act) -> str:
+    try:
+        rules.check_instance_request(manifest, instance, act.verb)
+        rules.check_free(active, act.verb, ())
+    except ApiError as error:
+        return error.message
+    return ""

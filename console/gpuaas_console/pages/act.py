@@ -1,0 +1,218 @@
+"""Change an instance or its members: consequences first, then a reason and, for dangerous acts, the typed name."""
+
+import asyncio
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuaas_cli.show import steps
+from gpuaas_contract.catalog import PROJECT_APP_LIST, Manifest
+from gpuaas_contract.errors import ApiError
+from gpuaas_contract.instances import (
+    INSTANCE_GET,
+    MEMBER_LIST,
+    ChangeInstance,
+    Decommission,
+    Instance,
+    Member,
+    MemberOperationRequest,
+    ReconfigureInstance,
+    UpgradeInstance,
+)
+from gpuaas_contract.operations import Operation
+from gpuaas_contract.protocol import request as rules
+from starlette.responses import Response
+
+from gpuaas_console import commands, controls, forms, view
+from gpuaas_console.controls import Act
+from gpuaas_console.pages import pickers
+from gpuaas_console.web import Failure, Form, Visit
+
+CHECK_S = 25.0
+"""The platform waits up to ten seconds for the app's controller to answer a preview."""
+
+Body = MemberOperationRequest | ChangeInstance | UpgradeInstance | ReconfigureInstance
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The instance that an act changes, and what people can choose."""
+
+    act: Act
+    instance: Instance
+    manifest: Manifest
+    members: Sequence[Member]
+    machines: Sequence[forms.Choice]
+    versions: Sequence[str]
+
+    @property
+    def fitting(self) -> list[Member]:
+        return [member for member in self.members if controls.fits(self.manifest, member, self.act.verb)]
+
+    @property
+    def roles(self) -> list[str]:
+        return [role.component_key for role in self.manifest.roles if self.act.verb in role.operations]
+
+
+@dataclass
+class Outcome:
+    """What a check or a request gave."""
+
+    plan: Operation | None = None
+    errors: dict[str, str] = field(default_factory=dict)
+    """Text by field; the empty name is the form as a whole."""
+    status: int = 200
+
+
+async def show(visit: Visit) -> Response:
+    given = visit.form if visit.request.method == "POST" else visit.query
+    subject = await _subject(visit, given.text("verb"))
+    outcome = Outcome()
+    body, outcome.errors = _body(subject, given)
+    if visit.request.method == "POST":
+        is_check = given.text("step") == "check" or visit.is_fragment
+        if not is_check:
+            outcome.errors |= _missing(subject, given)
+        if not outcome.errors:
+            sent = await _send(visit, subject, body, given, outcome, dry_run=is_check)
+            if sent is not None and not is_check:
+                return visit.go(view.link("p", visit.project, "operations", sent.operation_id))
+            outcome.plan = sent
+        elif not is_check:
+            outcome.status = 400
+    return _page(visit, subject, given, body, outcome)
+
+
+def _page(visit: Visit, subject: Subject, given: Form, body: Body, outcome: Outcome) -> Response:
+    schema, only = subject.manifest.deploy_form, set(rules.changeable(subject.manifest))
+    values = {**subject.instance.inputs, **(body.inputs or {} if isinstance(body, ReconfigureInstance) else {})}
+    fields = forms.fields(schema, values, {}, outcome.errors, only) if subject.act.needs == "inputs" else []
+    page = view.link("p", visit.project, "instances", subject.instance.instance_id)
+    path = {"project_id": visit.project, "instance_id": subject.instance.instance_id}
+    return visit.page(
+        "act.html",
+        status=outcome.status,
+        subject=subject,
+        act=subject.act,
+        instance=subject.instance,
+        fields=fields,
+        chosen=given.every("member"),
+        machines=given.every("machine"),
+        role=given.text("role"),
+        version=given.text("version"),
+        reason=given.text("reason"),
+        outcome=outcome,
+        names=steps.names_of(subject.members),
+        key=given.text("key") or uuid.uuid4().hex,
+        checks_itself=not outcome.errors and visit.request.method == "GET" and _is_complete(subject, given),
+        line=_line(visit, subject, body),
+        curl=commands.curl(visit.session.client.server, subject.act.endpoint, body, **path),
+        back=page,
+    )
+
+
+async def _subject(visit: Visit, verb: str) -> Subject:
+    calls = visit.calls()
+    act = controls.ACTS.get(verb)
+    instance = await calls.call(INSTANCE_GET, instance_id=visit.path("instance"))
+    manifest = await visit.manifest(instance)
+    if act is None or manifest is None:
+        raise Failure(
+            404,
+            "This act is not known",
+            f"{instance.app_slug} {instance.app_version} offers no such change here.",
+            "Go back to the instance.",
+        )
+    members = await calls.every(MEMBER_LIST, query={"live": "true"}, instance_id=instance.instance_id)
+    machines, versions = await asyncio.gather(_machines(visit, act), _versions(visit, act, instance))
+    members.sort(key=lambda item: (item.component_key, len(item.node_name), item.node_name))
+    return Subject(act, instance, manifest, members, machines, versions)
+
+
+async def _machines(visit: Visit, act: Act) -> Sequence[forms.Choice]:
+    return await pickers.allocations(visit) if "machines" in act.needs else []
+
+
+async def _versions(visit: Visit, act: Act, instance: Instance) -> list[str]:
+    if act.needs != "version":
+        return []
+    offered = [item for item in await visit.calls().every(PROJECT_APP_LIST) if item.app_slug == instance.app_slug]
+    offered.sort(key=lambda item: item.created_at, reverse=True)
+    return [item.version for item in offered if item.version != instance.app_version]
+
+
+def _body(subject: Subject, given: Form) -> tuple[Body, dict[str, str]]:
+    """Return the request, and an error for each field that cannot be read."""
+    verb, reason = subject.act.verb, given.text("reason")
+    if subject.act.of_members:
+        return MemberOperationRequest(
+            kind=verb,  # type: ignore[arg-type]
+            component_key=given.text("role") if verb == "add" else "",
+            allocation_ids=given.every("machine"),
+            member_ids=given.every("member"),
+            reason=reason,
+        ), {}
+    if verb == "upgrade":
+        newest = subject.versions[0] if subject.versions else ""
+        return UpgradeInstance(version=given.text("version") or newest, reason=reason), {}
+    if verb == "reconfigure":
+        inputs, errors = forms.read(subject.manifest.deploy_form, given, set(rules.changeable(subject.manifest)))
+        present = subject.instance.inputs
+        changed = {name: value for name, value in inputs.items() if value != _present(subject, present, name)}
+        return ReconfigureInstance(inputs=changed, reason=reason), errors
+    return (Decommission if verb == "decommission" else ChangeInstance)(reason=reason), {}
+
+
+def _present(subject: Subject, inputs: Mapping[str, Any], name: str) -> Any:
+    return inputs.get(name, forms.default_of(subject.manifest.deploy_form, name))
+
+
+def _is_complete(subject: Subject, given: Form) -> bool:
+    """Return whether the page can be checked at once, before people choose anything."""
+    if "machines" in subject.act.needs or subject.act.needs == "inputs":
+        return False
+    return subject.act.needs != "members" or bool(given.every("member"))
+
+
+def _missing(subject: Subject, given: Form) -> dict[str, str]:
+    """Return what people must still write or choose before the request is sent."""
+    errors: dict[str, str] = {}
+    if subject.act.typed and given.text("confirm") != subject.instance.name:
+        errors["confirm"] = f"Type {subject.instance.name} to confirm."
+    if subject.act.typed and not given.text("reason"):
+        errors["reason"] = "Write why you do this; it is stored with the operation."
+    if "members" in subject.act.needs and not given.every("member"):
+        errors["member"] = "Choose at least one member."
+    if "machines" in subject.act.needs and not given.every("machine"):
+        errors["machine"] = "Choose at least one machine."
+    return errors
+
+
+async def _send(
+    visit: Visit, subject: Subject, body: Body, given: Form, outcome: Outcome, *, dry_run: bool
+) -> Operation | None:
+    """Send the request, or check it. An error of the platform is shown at its field."""
+    try:
+        answer: Operation = await visit.session.client.call(
+            subject.act.endpoint,
+            body,
+            dry_run=dry_run,
+            idempotency_key=None if dry_run else given.text("key"),
+            timeout_s=CHECK_S,
+            project_id=visit.project,
+            instance_id=subject.instance.instance_id,
+        )
+    except ApiError as error:
+        if error.status >= 500 or error.status == 401:
+            raise
+        outcome.status = error.status
+        outcome.errors = {pickers.field_of(error): f"{error.message} {error.fix}".strip()}
+        return None
+    return answer
+
+
+def _line(visit: Visit, subject: Subject, body: Body) -> str:
+    if isinstance(body, MemberOperationRequest):
+        return commands.member(body, subject.instance.name, visit.project)
+    return commands.whole(subject.act.verb, body, subject.instance.name, visit.project)

@@ -1,0 +1,73 @@
+"""Run an action that the app declares: a form from its schema, a typed table from its result."""
+
+import uuid
+
+from gpuaas_contract.actions import ACTION_INVOKE, InvokeAction
+from gpuaas_contract.errors import ApiError
+from gpuaas_contract.instances import INSTANCE_GET
+from gpuaas_contract.lifecycles import ENDED_OPERATION
+from gpuaas_contract.operations import Operation
+from starlette.responses import Response
+
+from gpuaas_console import commands, forms, view
+from gpuaas_console.pages import pickers
+from gpuaas_console.web import Failure, Visit
+
+WAIT_S = 20.0
+
+
+async def show(visit: Visit) -> Response:
+    instance = await visit.calls().call(INSTANCE_GET, instance_id=visit.path("instance"))
+    manifest, name = await visit.manifest(instance), visit.path("action")
+    spec = next((item for item in manifest.actions if item.name == name), None) if manifest else None
+    if spec is None:
+        raise Failure(
+            404,
+            "The app has no such action",
+            f"{instance.app_slug} {instance.app_version} does not declare {name}.",
+            "Go back to the instance; its page lists the actions.",
+        )
+    inputs, errors = forms.read(spec.input_schema, visit.form)
+    operation, checked, status = None, False, 200
+    body = InvokeAction(inputs=inputs, reason=visit.form.text("reason"))
+    if visit.request.method == "POST" and not errors:
+        is_check = visit.form.text("step") == "check"
+        try:
+            sent = await _send(visit, instance.instance_id, name, body, dry_run=is_check)
+            operation, checked = (None, True) if is_check else (sent, False)
+        except ApiError as error:
+            if error.status >= 500 or error.status == 401:
+                raise
+            errors, status = {pickers.field_of(error): f"{error.message} {error.fix}".strip()}, error.status
+        if operation is not None and operation.status not in ENDED_OPERATION:
+            return visit.go(view.link("p", visit.project, "operations", operation.operation_id))
+    path = {"project_id": visit.project, "instance_id": instance.instance_id, "action": name}
+    return visit.page(
+        "action.html",
+        status=400 if errors and status == 200 else status,
+        instance=instance,
+        spec=spec,
+        fields=forms.fields(spec.input_schema, inputs, await pickers.every(visit, spec.input_schema), errors),
+        errors=errors,
+        operation=operation,
+        checked=checked,
+        columns=spec.result.columns if spec.result else [],
+        reason=visit.form.text("reason"),
+        key=uuid.uuid4().hex,
+        line=commands.action(instance.name, name, body, visit.project),
+        curl=commands.curl(visit.session.client.server, ACTION_INVOKE, body, **path),
+        back=view.link("p", visit.project, "instances", instance.instance_id),
+    )
+
+
+async def _send(visit: Visit, instance_id: str, name: str, body: InvokeAction, *, dry_run: bool) -> Operation:
+    return await visit.session.client.call(
+        ACTION_INVOKE,
+        body,
+        query=None if dry_run else {"wait_s": WAIT_S},
+        dry_run=dry_run,
+        idempotency_key=None if dry_run else visit.form.text("key"),
+        project_id=visit.project,
+        instance_id=instance_id,
+        action=name,
+    )

@@ -1,0 +1,65 @@
+"""The catalog of a project, and the page of one app version."""
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+from gpuaas_contract.catalog import (
+    ENTITLEMENT_LIST,
+    ENTITLEMENT_SET,
+    PROJECT_APP_GET,
+    PROJECT_APP_LIST,
+    VERSION_LIST,
+    AppVersion,
+)
+from gpuaas_contract.entitlement_requests import ENTITLEMENT_REQUEST_CREATE, OFFER_LIST
+from gpuaas_contract.errors import NotFound, PermissionDenied
+from gpuaas_contract.runtime import CONTROLLER_LIST
+from starlette.responses import Response
+
+from gpuaas_console import needs
+from gpuaas_console.web import Visit, or_none
+
+
+async def show(visit: Visit) -> Response:
+    calls = visit.calls()
+    newest = _newest(await calls.every(PROJECT_APP_LIST))
+    shown = {app.app_slug for app in newest}
+    offers = [item for item in await calls.every(OFFER_LIST) if item.app_slug not in shown]
+    drafts = await or_none(calls.every(VERSION_LIST)) or []
+    known = shown | {item.app_slug for item in offers}
+    return visit.page(
+        "catalog.html",
+        apps=newest,
+        offers=offers,
+        drafts=[item for item in _newest(drafts) if item.app_slug not in known and item.state == "registered"],
+        may_request=not await visit.why_not(ENTITLEMENT_REQUEST_CREATE),
+        may_entitle=not await visit.why_not(ENTITLEMENT_SET),
+    )
+
+
+async def app(visit: Visit) -> Response:
+    calls, slug, version = visit.calls(), visit.path("app"), visit.path("version")
+    chosen = await calls.call(PROJECT_APP_GET, app_slug=slug, version=version)
+    versions = [item for item in await calls.every(PROJECT_APP_LIST) if item.app_slug == slug]
+    entitlements = [item for item in await calls.every(ENTITLEMENT_LIST) if item.app_slug == slug]
+    controllers: Sequence[Any] | None = None
+    with contextlib.suppress(NotFound, PermissionDenied):
+        controllers = [item for item in await calls.every(CONTROLLER_LIST) if item.app_slug == slug]
+    return visit.page(
+        "app.html",
+        app=chosen,
+        manifest=chosen.manifest,
+        topologies=needs.topologies(chosen.manifest),
+        versions=sorted(versions, key=lambda item: item.created_at, reverse=True),
+        entitlement=entitlements[0] if entitlements else None,
+        controllers=controllers,
+    )
+
+
+def _newest(versions: Sequence[AppVersion]) -> list[AppVersion]:
+    """Return the newest version of each app, published ones before others."""
+    result: dict[str, AppVersion] = {}
+    for item in sorted(versions, key=lambda item: (item.state == "published", item.created_at)):
+        result[item.app_slug] = item
+    return sorted(result.values(), key=lambda item: item.display_name)

@@ -1,0 +1,125 @@
+"""The page of an instance: picture, health, members, operations, events, versions, access, usage and controls."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from gpuaas_cli import output
+from gpuaas_cli.show import steps, story
+from gpuaas_contract.capacity import ALLOCATION_LIST
+from gpuaas_contract.catalog import PROJECT_APP_LIST, Manifest
+from gpuaas_contract.events import Event
+from gpuaas_contract.holds import HOLD_LIST
+from gpuaas_contract.instances import (
+    ACCESS_BUNDLE_GET,
+    INSTANCE_GET,
+    MEMBER_LIST,
+    ROLE_LIST,
+    AccessBundle,
+    Instance,
+    Member,
+)
+from gpuaas_contract.operations import OPERATION_LIST, Operation
+from gpuaas_contract.runtime import CONTROLLER_LIST
+from gpuaas_contract.usage import USAGE_SUMMARY
+from starlette.responses import Response
+
+from gpuaas_console import controls, details, topology
+from gpuaas_console.pages import newest
+from gpuaas_console.web import Visit, or_none
+
+MEMBERS_MAX = 500
+"""More members are only counted, by role: the cost of the page has a limit."""
+OPERATIONS_SHOWN = 12
+"""The newest changes of the instance. Previews and actions are not shown: a table of the app is one every minute."""
+EVENTS_SHOWN = 15
+
+
+async def show(visit: Visit) -> Response:
+    calls, name = visit.calls(), visit.path("instance")
+    instance = await calls.call(INSTANCE_GET, instance_id=name)
+    key = instance.instance_id
+    manifest, roles, (members, more_members), (operations, _), active, holds = await asyncio.gather(
+        visit.manifest(instance),
+        calls.call(ROLE_LIST, instance_id=key),
+        calls.first(MEMBERS_MAX, MEMBER_LIST, query={"live": "true"}, instance_id=key),
+        calls.first(OPERATIONS_SHOWN, OPERATION_LIST, query={"instance_id": key, "order": "newest", "changes": "true"}),
+        calls.every(OPERATION_LIST, query={"instance_id": key, "live": "true"}),
+        or_none(calls.every(HOLD_LIST, instance_id=key)),
+    )
+    access, controllers, usage, events, allocations = await asyncio.gather(
+        or_none(_access(visit, key)),
+        or_none(calls.every(CONTROLLER_LIST)),
+        or_none(calls.every(USAGE_SUMMARY, query={"instance_id": key})),
+        or_none(_events(visit, instance)),
+        or_none(calls.every(ALLOCATION_LIST)),
+    )
+    versions = await or_none(calls.every(PROJECT_APP_LIST))
+    active = [item for item in active if item.kind != "preview" and not item.reading]
+    members = sorted(members, key=lambda item: (item.component_key, len(item.node_name), item.node_name))
+    gpus = {item.allocation_id: item.gpus for item in allocations or []}
+    values: dict[str, Any] = dict(
+        instance=instance,
+        manifest=manifest,
+        roles=roles.items,
+        members=members,
+        more_members=more_members,
+        holds=[hold for hold in holds or [] if story.state_of_hold(hold) == "active"],
+        operations=operations,
+        active=active,
+        access=access,
+        controllers=None if controllers is None else _own(instance, controllers),
+        usage=usage,
+        events=events,
+        newer=_newer(instance, versions or []),
+        picture=topology.picture(roles.items, members, gpus),
+        names=steps.names_of(members),
+        read_at=output.now(),
+        details=details.of_members(members, manifest.details if manifest else {}),
+        versions=details.versions(members),
+    )
+    return visit.page("instance.html", **values, **await _controls(visit, manifest, instance, members, active))
+
+
+async def stream(visit: Visit) -> Response:
+    instance = await visit.calls().call(INSTANCE_GET, instance_id=visit.path("instance"))
+    return visit.stream([visit.project], lambda event: event.app_instance_id == instance.instance_id)
+
+
+async def _controls(
+    visit: Visit,
+    manifest: Manifest | None,
+    instance: Instance,
+    members: Sequence[Member],
+    active: Sequence[Operation],
+) -> dict[str, Any]:
+    """Return what people can do. Without the manifest it is unknown, and nothing is offered."""
+    if manifest is None:
+        return {"whole": [], "some": [], "actions": [], "readings": []}
+    may_not = await visit.may(controls.permissions(manifest))
+    return {
+        "whole": controls.of_instance(manifest, instance, active, may_not),
+        "some": controls.of_members(manifest, instance, members, may_not),
+        "actions": [(spec, may_not[spec.permission]) for spec in manifest.actions],
+        "readings": controls.readings(manifest, instance, may_not),
+    }
+
+
+async def _events(visit: Visit, instance: Instance) -> list[Event]:
+    return (await newest.events_of(visit, instance.instance_id))[:EVENTS_SHOWN]
+
+
+async def _access(visit: Visit, instance_id: str) -> AccessBundle:
+    return await visit.calls().call(ACCESS_BUNDLE_GET, instance_id=instance_id)
+
+
+def _own(instance: Instance, controllers: Sequence[Any]) -> list[Any]:
+    operator = instance.operator_service_account_id
+    own = [item for item in controllers if item.app_slug == instance.app_slug and operator in ("", item.actor_id)]
+    return sorted(own, key=lambda item: item.last_seen_at, reverse=True)[:3]
+
+
+def _newer(instance: Instance, versions: Sequence[Any]) -> list[str]:
+    same = [item for item in versions if item.app_slug == instance.app_slug]
+    mine = next((item for item in same if item.version == instance.app_version), None)
+    return [item.version for item in same if mine is not None and item.created_at > mine.created_at]

@@ -1,0 +1,146 @@
+"""The page of an operation: its steps as a time line, the outcome for each member, the log, and the exits."""
+
+import asyncio
+import uuid
+
+from gpuaas_cli import output
+from gpuaas_cli.show import steps
+from gpuaas_contract.errors import ApiError, NotFound, PermissionDenied
+from gpuaas_contract.events import Event
+from gpuaas_contract.instances import INSTANCE_GET, MEMBER_LIST, Instance, Member
+from gpuaas_contract.lifecycles import ENDED_OPERATION
+from gpuaas_contract.operations import (
+    EXITS,
+    OPERATION_GET,
+    OPERATION_LOG,
+    ExitName,
+    GiveUpMembers,
+    LogLine,
+    Operation,
+    TakeExit,
+)
+from starlette.responses import Response
+
+from gpuaas_console import attention, commands, timeline, view
+from gpuaas_console.web import Failure, Visit
+
+LOG_SHOWN = 100
+LOG_PAGES_MAX = 10
+
+
+async def show(visit: Visit) -> Response:
+    operation = await _read(visit)
+    members, log, instance = await asyncio.gather(_members(visit, operation), _log(visit), _instance(visit, operation))
+    names, now = steps.names_of(members), output.now()
+    by_id = {member.member_id: member for member in members}
+    spec = None
+    if instance is not None and operation.kind == "action" and (manifest := await visit.manifest(instance)):
+        spec = next((item for item in manifest.actions if item.name == operation.action), None)
+    return visit.page(
+        "operation.html",
+        operation=operation,
+        bars=timeline.bars(operation, operation.steps, names, now),
+        names=names,
+        members=by_id,
+        log=log,
+        ended=operation.status in ENDED_OPERATION,
+        share=attention.used_share(operation, now),
+        columns=spec.result.columns if spec and spec.result else [],
+        read_at=now,
+    )
+
+
+async def stream(visit: Visit) -> Response:
+    operation = await _read(visit)
+
+    def concerns(event: Event) -> bool:
+        return event.payload.get("operation_id") == operation.operation_id
+
+    return visit.stream([visit.project], concerns)
+
+
+async def take_exit(visit: Visit) -> Response:
+    """Show what an exit does, then take it with a reason and the typed name of the instance."""
+    operation, name = await _read(visit), visit.path("exit")
+    chosen = next((item for item in operation.exits if item.name == name), None)
+    page = view.link("p", visit.project, "operations", operation.operation_id)
+    if chosen is None:
+        raise Failure(
+            409,
+            "This exit is not possible now",
+            f"The operation is {operation.status}.",
+            "Go back to the operation; its page shows the exits that are possible.",
+        )
+    reason, error, status = visit.form.text("reason"), "", 200
+    if visit.request.method == "POST":
+        error, status = _missing(operation, visit), 400
+        if not error:
+            error, status = await _take(visit, chosen.name, operation, reason)
+        if not error:
+            return visit.go(page)
+    line = commands.leave(name, operation.operation_id, reason, visit.project)
+    path = {"project_id": visit.project, "operation_id": operation.operation_id}
+    curl = commands.curl(visit.session.client.server, EXITS[chosen.name], TakeExit(reason=reason or "REASON"), **path)
+    return visit.page(
+        "exit.html",
+        status=status,
+        operation=operation,
+        exit=chosen,
+        reason=reason,
+        error=error,
+        key=visit.form.text("key") or uuid.uuid4().hex,
+        line=line,
+        curl=curl,
+        back=page,
+    )
+
+
+def _missing(operation: Operation, visit: Visit) -> str:
+    """Return what people must still write before the exit is taken."""
+    if not visit.form.text("reason"):
+        return "Write why you do this."
+    is_confirmed = visit.form.text("confirm") == operation.instance_name
+    return "" if is_confirmed else f"Type {operation.instance_name} to confirm."
+
+
+async def _take(visit: Visit, name: ExitName, operation: Operation, reason: str) -> tuple[str, int]:
+    """Take an exit. Return why the platform refused it, and the status; an empty text if it did not."""
+    try:
+        await visit.session.client.call(
+            EXITS[name],
+            GiveUpMembers(reason=reason) if name == "tombstone" else TakeExit(reason=reason),
+            idempotency_key=visit.form.text("key"),
+            project_id=visit.project,
+            operation_id=operation.operation_id,
+        )
+    except ApiError as error:
+        if error.status >= 500 or error.status == 401:
+            raise
+        return f"{error.message} {error.fix}", error.status
+    return "", 303
+
+
+async def _read(visit: Visit) -> Operation:
+    return await visit.calls().call(OPERATION_GET, operation_id=visit.path("operation"))
+
+
+async def _instance(visit: Visit, operation: Operation) -> Instance | None:
+    try:
+        return await visit.calls().call(INSTANCE_GET, instance_id=operation.instance_id)
+    except (NotFound, PermissionDenied):
+        return None
+
+
+async def _members(visit: Visit, operation: Operation) -> list[Member]:
+    try:
+        return await visit.calls().every(MEMBER_LIST, instance_id=operation.instance_id)
+    except (NotFound, PermissionDenied):
+        return []
+
+
+async def _log(visit: Visit) -> list[LogLine]:
+    """Return the last lines of the controller's log."""
+    lines, _ = await visit.calls().first(
+        500 * LOG_PAGES_MAX, OPERATION_LOG, query=None, operation_id=visit.path("operation")
+    )
+    return lines[-LOG_SHOWN:]

@@ -1,0 +1,169 @@
+"""Lists of any kind of resource, with the columns of the command line: `gpuaas get KIND`."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from gpuaas_cli import kinds, output
+from gpuaas_cli.kinds import Filters, Kind
+from gpuaas_contract.audit import PLATFORM_AUDIT_LIST
+from gpuaas_contract.capacity import NODE_LIST
+from gpuaas_contract.errors import NotFound, PermissionDenied
+from starlette.responses import Response
+
+from gpuaas_console import view
+from gpuaas_console.changes import CHANGES, Change
+from gpuaas_console.pages import newest
+from gpuaas_console.web import Failure, Visit
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "Machines": ("nodes", "allocations", "grants", "agent-releases"),
+    "People and programs": ("users", "bindings", "service-accounts", "credentials", "ssh-keys"),
+    "Apps": ("apps", "app-offers", "app-requests", "entitlements", "controllers", "artifacts", "trust-keys"),
+    "Record": ("operations", "events", "audit", "usage"),
+}
+SINGLE = ("set-policy", "set-platform-policy", "unseal")
+"""Changes that belong to no list."""
+TITLES = {
+    "nodes": "Nodes",
+    "grants": "Machine access",
+    "agent-releases": "Agent releases",
+    "app-offers": "Apps that this project can have",
+    "app-requests": "Requests for apps",
+    "bindings": "Roles of people",
+    "ssh-keys": "Your SSH keys",
+    "trust-keys": "Trust keys",
+    "audit": "Audit trail",
+}
+EMPTY = {
+    "nodes": "gpuaas node token NAME",
+    "allocations": "gpuaas allocation request --node NAME",
+    "credentials": "gpuaas credential create --help",
+    "service-accounts": "gpuaas service-account create --help",
+    "artifacts": "gpuaas artifact publish --help",
+    "entitlements": "gpuaas app entitle --help",
+    "apps": "gpuaas app register MANIFEST",
+}
+"""The command that makes the first resource of a kind."""
+ROWS_MAX = 500
+SEARCHED_MAX = 5000
+"""How many of the newest rows a search reads, in lists that grow forever."""
+PAGED: dict[str, Callable[[Visit, str], Awaitable[tuple[list[Any], str]]]] = {
+    "events": newest.events,
+    "usage": newest.usage,
+}
+"""Lists that the platform sends oldest first only: the function reads the newest rows before a position."""
+
+
+class Line(NamedTuple):
+    """A row as it is shown, and its changes."""
+
+    cells: list[str]
+    changes: list[tuple[str, str, str]]
+
+
+def title(plural: str) -> str:
+    return TITLES.get(plural, plural.replace("-", " ").capitalize())
+
+
+async def index(visit: Visit) -> Response:
+    groups = {group: [(plural, title(plural)) for plural in plurals] for group, plurals in GROUPS.items()}
+    more = [(name, CHANGES[name].label) for name in SINGLE if not await visit.why_not(CHANGES[name].endpoint)]
+    return visit.page("records.html", groups=groups, more=more)
+
+
+async def show(visit: Visit) -> Response:
+    kind = next((kind for kind in kinds.KINDS if kind.plural == visit.path("kind")), None)
+    if kind is None or not any(kind.plural in plurals for plurals in GROUPS.values()):
+        raise Failure(404, "This list does not exist", "No kind of resource has this name.", "Open all lists.")
+    everything, wide = bool(visit.query.text("all")), bool(visit.query.text("wide"))
+    text = visit.query.text("q").lower()
+    older = ""
+    if kind.plural in PAGED:
+        rows, older = await PAGED[kind.plural](visit, visit.query.text("before"))
+        more = bool(older)
+    else:
+        rows, more = await _rows(visit, kind, everything=everything)
+    table = kind.table
+    new, of_rows = await _changes(visit, kind)
+    cells = [Line(output.cells(row, table, wide=wide), _offered(of_rows, row)) for row in rows]
+    titles = [column.title.replace("_", " ") for column in table.shown(wide)]
+    matching = [line for line in cells if not text or text in " ".join(line.cells).lower()]
+    return visit.page(
+        "list.html",
+        kind=kind,
+        name=title(kind.plural),
+        titles=titles,
+        cells=matching[:ROWS_MAX],
+        total=len(matching),
+        rows_max=ROWS_MAX,
+        read=len(rows),
+        more=more,
+        older=view.link("p", visit.project, "records", kind.plural, before=older, q=text) if older else "",
+        q=visit.query.text("q"),
+        everything=everything,
+        wide=wide,
+        hides=kind.hides,
+        empty=EMPTY.get(kind.plural, ""),
+        line=_line(kind, visit.project, everything=everything),
+        new=new,
+        changeable=any(line.changes for line in matching[:ROWS_MAX]),
+        capacity=_capacity(rows) if kind.listing is NODE_LIST else None,
+    )
+
+
+async def _changes(visit: Visit, kind: Kind) -> tuple[dict[str, Change], dict[str, Change]]:
+    """Return what the person may make new in a list, and what can be changed in its rows."""
+    declared = {name: change for name, change in CHANGES.items() if change.of == kind.plural}
+    why = await asyncio.gather(*(visit.why_not(change.endpoint) for change in declared.values()))
+    allowed = {name: change for (name, change), no in zip(declared.items(), why, strict=True) if not no}
+    new = {name: change for name, change in allowed.items() if change.named or not change.target}
+    return new, {name: change for name, change in allowed.items() if name not in new}
+
+
+def _offered(changes: dict[str, Change], row: Any) -> list[tuple[str, str, str]]:
+    """Return name, label and target of the changes that the row allows now."""
+    return [(name, item.label, item.value_of(row)) for name, item in changes.items() if item.fits(row)]
+
+
+def _line(kind: Kind, project: str, *, everything: bool) -> str:
+    words = ["get", kind.plural, *(["--all"] if everything else [])]
+    chosen = ["audit", "list", "--order", "newest"] if kind.plural == "audit" else words
+    return view.line("gpuaas", *chosen, "--project", project)
+
+
+async def _rows(visit: Visit, kind: Kind, *, everything: bool) -> tuple[list[Any], bool]:
+    """Return the rows of the project, and whether there are older ones that were not read."""
+    if "order" not in kind.listing.query.__struct_fields__:
+        return [*await kind.fetch(visit.calls(), Filters(everything=everything))], False
+    rows, more = await _newest(visit, kind)
+    if everything or kind.is_gone is None:
+        return rows, more
+    return [row for row in rows if not kind.is_gone(row)], more
+
+
+async def _newest(visit: Visit, kind: Kind) -> tuple[list[Any], bool]:
+    """Return the newest rows of a list that grows forever: the cost does not depend on its length.
+
+    The audit trail is the platform's, with what belongs to no project, if the person may read it."""
+    asked = {name: visit.query.text(name) for name in ("action", "correlation_id") if kind.plural == "audit"}
+    query = {"order": "newest", **{name: text for name, text in asked.items() if text}}
+    limit = SEARCHED_MAX if visit.query.text("q") else ROWS_MAX
+    try:
+        listing = PLATFORM_AUDIT_LIST if kind.plural == "audit" else kind.listing
+        return await visit.calls().first(limit, listing, query=query)
+    except (NotFound, PermissionDenied):
+        return await visit.calls().first(limit, kind.listing, query=query)
+
+
+def _capacity(nodes: list[Any]) -> dict[str, list[Any]]:
+    """Return the nodes by what they are used for: the picture of the capacity."""
+    groups: dict[str, list[Any]] = {"allocated": [], "free": [], "not available": []}
+    for node in nodes:
+        if node.allocation_id:
+            groups["allocated"].append(node)
+        elif node.status == "ready" and node.admin_state == "active":
+            groups["free"].append(node)
+        else:
+            groups["not available"].append(node)
+    return groups

@@ -1,0 +1,56 @@
+// What pages do without the server: copy buttons, the state of the live connection, and open parts that stay open.
+"use strict";
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  await navigator.clipboard.writeText(button.dataset.copy);
+  button.textContent = "Copied";
+  setTimeout(() => { button.textContent = "Copy"; }, 1500);
+});
+
+const state = document.getElementById("live-state");
+let readAt = new Date();
+
+function show(kind, text) {
+  if (!state || state.textContent === text) return;
+  state.className = `live ${kind}`;
+  state.textContent = text;
+}
+
+function lost() {
+  show("lost", `Connection lost. The page shows ${readAt.toLocaleTimeString()}. Trying again…`);
+}
+
+document.body.addEventListener("htmx:sseOpen", (event) => {
+  show("on", "Live");
+  event.detail.source.addEventListener("stale", lost); // the console runs, but it does not reach the platform
+});
+document.body.addEventListener("htmx:sseError", lost);
+document.body.addEventListener("htmx:sendError", lost);
+document.body.addEventListener("htmx:sseClose", lost);
+
+// Parts that people opened stay open when the live part of the page is read again.
+let open = [];
+document.body.addEventListener("htmx:beforeSwap", (event) => {
+  open = [...document.querySelectorAll("#live details[open]")].map((part) => part.id);
+  if (event.detail.target.id === "live" && event.detail.xhr.status === 200) {
+    readAt = new Date();
+    show("on", "Live");
+  }
+});
+document.body.addEventListener("htmx:afterSwap", () => {
+  for (const id of open) document.getElementById(id)?.setAttribute("open", "");
+});
+
+// Tables of the app are read when people open them, and again while they stay open and visible.
+function read(part) {
+  htmx.trigger(part.querySelector("[hx-get]"), "read");
+}
+
+document.addEventListener("toggle", (event) => {
+  if (event.target.matches("details.reading[open]")) read(event.target);
+}, true);
+setInterval(() => {
+  if (document.visibilityState === "visible") document.querySelectorAll("details.reading[open]").forEach(read);
+}, 60000);

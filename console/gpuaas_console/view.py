@@ -1,0 +1,131 @@
+"""Templates and what they use: times, tones of states, links. Templates escape all values."""
+
+import datetime
+import json
+import re
+import shlex
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import jinja2
+import markupsafe
+from gpuaas_cli import output
+from gpuaas_cli.show import steps, story
+
+_TONES = {
+    "good": "running ready succeeded active published verified approved true healthy promoted clean closed",
+    "warn": "degraded draining cordoned deprecated quarantined used unknown drained stopped lost warning refused false",
+    "bad": "failed release_failed withdrawn revoked failed_verification expired open error",
+    "busy": "requested deploying provisioning joining accepted starting stopping upgrading rolling_back reconfiguring "
+    "deleting removing cancelling releasing pending sanitising queued",
+}
+TONES = {state: tone for tone, states in _TONES.items() for state in states.split()}
+"""State -> tone. Every other state is `idle`."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Characters that terminals act on, without tab and newline, and those that change the order in which text is shown."""
+ICONS = {"good": "✓", "warn": "!", "bad": "✕", "busy": "◔", "idle": "–"}
+
+
+def tone(state: str) -> str:
+    return TONES.get(state, "idle")
+
+
+def tone_of_work(state: str) -> str:
+    """Return the tone of an operation or a step: work that runs is not done, while an instance that runs is well."""
+    return "busy" if state == "running" else tone(state)
+
+
+def badge(state: str, text: str = "") -> markupsafe.Markup:
+    """Return a state with colour, icon and text."""
+    return _badge(tone(state), text or state)
+
+
+def work(state: str) -> markupsafe.Markup:
+    """Return the state of an operation or a step with colour, icon and text."""
+    return _badge(tone_of_work(state), state)
+
+
+def _badge(kind: str, text: str) -> markupsafe.Markup:
+    label = text.replace("_", " ")
+    return markupsafe.Markup('<span class="badge {}"><span aria-hidden="true">{}</span> {}</span>').format(
+        kind, ICONS[kind], label
+    )
+
+
+def when(moment: datetime.datetime | None) -> markupsafe.Markup:
+    """Return a time as an age, with the exact time as title."""
+    if moment is None:
+        return markupsafe.Markup('<span class="quiet">never</span>')
+    exact, ahead = output.clock_time(moment), moment > output.now()
+    text = f"in {output.duration(output.now(), moment)}" if ahead else f"{output.age(moment)} ago"
+    return markupsafe.Markup('<time datetime="{}" title="{}">{}</time>').format(exact, exact, text)
+
+
+def who(actor_id: str, me: Any) -> str:
+    """Return who did something: people see themselves as `you`."""
+    return "you" if me is not None and actor_id == me.actor_id else actor_id
+
+
+def link(*parts: str, **query: Any) -> str:
+    """Return the address of a page: `link("p", project, "instances")`."""
+    asked = {key: value for key, value in query.items() if value not in ("", None)}
+    path = "/" + "/".join(quote(part, safe="") for part in parts)
+    return f"{path}?{urlencode(asked, doseq=True)}" if asked else path
+
+
+def line(*words: str) -> str:
+    """Return words as one command of a shell, for people who copy it into a terminal.
+
+    Parts of it can come from the link that opened the page, so control characters of terminals are replaced."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", shlex.join(words))
+
+
+def value(item: Any) -> str:
+    """Return a value of an app as text."""
+    if isinstance(item, bool):
+        return "yes" if item else "no"
+    if item is None or item in ([], {}):
+        return ""
+    if isinstance(item, list) and all(isinstance(part, str) for part in item):
+        return ", ".join(item)
+    return item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("gpuaas_console"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "badge": badge,
+        "work": work,
+        "when": when,
+        "tone": tone,
+        "who": who,
+        "value": value,
+        "clock": output.clock_time,
+    }
+    environment.globals |= {
+        "link": link,
+        "line": line,
+        "badge": badge,
+        "icons": ICONS,
+        "title_of": steps.title,
+        "took": output.duration,
+        "log_detail": steps.log_detail,
+        "last_look": story.last_look,
+        "now": output.now,
+    }
+    return environment
+
+
+TEMPLATES = _environment()
+LIVE = {name.removeprefix("_") for name in TEMPLATES.list_templates() if name.startswith("_")}
+"""Pages that have a live part."""
+
+
+def render(template: str, **values: Any) -> str:
+    return TEMPLATES.get_template(template).render(**values)

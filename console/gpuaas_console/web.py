@@ -1,0 +1,260 @@
+"""One request of a signed-in person: the session behind its cookie, its form, and the answers that pages return."""
+
+import asyncio
+import datetime
+import functools
+import secrets
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeVar
+from urllib.parse import parse_qs
+
+from gpuaas_cli import failures
+from gpuaas_cli.client import home
+from gpuaas_cli.client.session import Session as Calls
+from gpuaas_cli.flags import Flags
+from gpuaas_contract import errors
+from gpuaas_contract.catalog import PROJECT_APP_GET, Manifest
+from gpuaas_contract.endpoint import AnyEndpoint
+from gpuaas_contract.instances import Instance
+from gpuaas_contract.policy import CAN_I, CanI
+from gpuaas_sdk.outcomes import NoAnswer, OutcomeUnknown
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+
+from gpuaas_console import live, view
+from gpuaas_console.sessions import Session, Sessions
+from gpuaas_console.settings import Settings
+
+FORM_BYTES_MAX = 256 * 1024
+FORM_FIELDS_MAX = 5000
+REMEMBER_S = 30.0
+STREAMS_PER_PERSON_MAX = 50
+"""An open page has one. Each costs a connection, which other people need, too."""
+NO_STORE = {"Cache-Control": "no-store"}
+Result = TypeVar("Result")
+
+
+class Form(dict[str, list[str]]):
+    """The fields of a form or a query; each may have several values."""
+
+    def text(self, name: str, otherwise: str = "") -> str:
+        values = self.get(name)
+        return values[0].strip() if values else otherwise
+
+    def every(self, name: str) -> list[str]:
+        return [value for value in self.get(name, []) if value]
+
+
+class Visit:
+    """One request of a signed-in person."""
+
+    def __init__(self, request: Request, session: Session, form: Form) -> None:
+        self.request = request
+        self.session = session
+        self.form = form
+        self.query = Form(parse_qs(request.url.query, keep_blank_values=True))
+        self.project = str(request.path_params.get("project", ""))
+        session.last_project = self.project or session.last_project
+
+    @property
+    def is_fragment(self) -> bool:
+        """Whether the open page asks only for its live part."""
+        return self.request.headers.get("HX-Request") == "true"
+
+    def path(self, name: str) -> str:
+        return str(self.request.path_params[name])
+
+    def calls(self, project: str = "") -> Calls:
+        """Return the functions that call the platform as this person, in a project."""
+        client = self.session.client
+        return Calls(client, Flags(), home.Target("", client.server, project=project or self.project))
+
+    async def manifest(self, instance: Instance) -> Manifest | None:
+        """Return the manifest of the instance's version; none if the project may not read it any more."""
+
+        async def read() -> Manifest | None:
+            try:
+                row = await self.calls(instance.project_id).call(
+                    PROJECT_APP_GET, app_slug=instance.app_slug, version=instance.app_version
+                )
+            except (errors.NotFound, errors.PermissionDenied):
+                return None
+            return row.manifest
+
+        return await self.remember(read, "manifest", instance.project_id, instance.app_slug, instance.app_version)
+
+    async def may(self, permissions: Iterable[str], project: str = "") -> dict[str, str]:
+        """Return why the person may not use each permission in a project; empty text if it is allowed."""
+        keys, place = sorted(set(permissions)), project or self.project
+        answers = [self.remember(functools.partial(self._why_not, key, place), "may", place, key) for key in keys]
+        return dict(zip(keys, await asyncio.gather(*answers), strict=True))
+
+    async def why_not(self, endpoint: AnyEndpoint) -> str:
+        """Return why the person may not use an endpoint, of this project or of the platform; empty: it is allowed."""
+        place, key = self.project if "{project_id}" in endpoint.path else "", endpoint.permission
+        return await self.remember(functools.partial(self._why_not, key, place), "may", place, key)
+
+    async def _why_not(self, permission: str, project: str) -> str:
+        answer = await self.calls().call(CAN_I, CanI(permission=permission, project_id=project))
+        return "" if answer.allowed else answer.explanation
+
+    async def remember(self, read: Callable[[], Awaitable[Result]], *key: str) -> Result:
+        now = datetime.datetime.now(datetime.UTC)
+        known = self.session.remembered.get(key)
+        if known is None or (now - known[0]).total_seconds() > REMEMBER_S:
+            known = (now, await read())
+            self.session.remembered[key] = known
+        result: Result = known[1]
+        return result
+
+    def page(self, template: str, *, status: int = 200, **values: Any) -> Response:
+        """Return a page, or only its live part: that of `x.html` is `_x.html`."""
+        name = f"_{template}" if self.is_fragment and template in view.LIVE else template
+        common = {"session": self.session, "project": self.project, "here": self.request.url.path, "visit": self}
+        return HTMLResponse(view.render(name, **common, **values), status, NO_STORE)
+
+    def stream(self, projects: Sequence[str], concerns: live.Concerns) -> Response:
+        """Return the news of projects for an open page. A person can have so many pages open, in all sessions."""
+        streams, person = self._streams, self.session.me.actor_id
+        if streams[person] >= STREAMS_PER_PERSON_MAX:
+            text = f"They are more than {STREAMS_PER_PERSON_MAX}, in all browsers together."
+            raise Failure(429, "You have too many open pages", text, "Close some of them.")
+
+        async def counted() -> AsyncIterator[bytes]:
+            if streams[person] >= STREAMS_PER_PERSON_MAX:  # others began since the check; the browser tries again
+                return
+            streams[person] += 1
+            try:
+                followers = [self.session.follower(project) for project in projects]
+                async for message in live.stream(followers, concerns):
+                    yield message
+            finally:
+                streams[person] -= 1
+
+        return StreamingResponse(counted(), media_type="text/event-stream", headers=NO_STORE)
+
+    @property
+    def _streams(self) -> Counter[str]:
+        sessions: Sessions = self.request.app.state.sessions
+        return sessions.streams
+
+    def go(self, path: str) -> Response:
+        return RedirectResponse(path, 303, NO_STORE)
+
+
+async def or_none(read: Awaitable[Result]) -> Result | None:
+    """Return None for what the person may not read: the page shows that it is missing."""
+    try:
+        return await read
+    except (errors.NotFound, errors.PermissionDenied):
+        return None
+
+
+Page = Callable[[Visit], Awaitable[Response]]
+
+
+class Failure(Exception):
+    """A page that cannot be shown: what happened, why, and the next step."""
+
+    def __init__(self, status: int, title: str, message: str, fix: str, correlation_id: str = "") -> None:
+        super().__init__(message)
+        self.status, self.title, self.message, self.fix = status, title, message, fix
+        self.correlation_id = correlation_id
+
+
+def failure_of(error: Exception) -> Failure:
+    if isinstance(error, errors.ApiError):
+        return Failure(error.status, error.title, error.message, error.fix, error.correlation_id)
+    if isinstance(error, failures.Failure):
+        return Failure(409, "This is not possible now", error.message, error.fix)
+    if isinstance(error, OutcomeUnknown):
+        return Failure(504, "The outcome is unknown", error.message, error.fix or "Reload the page to see the state.")
+    if isinstance(error, NoAnswer):
+        return Failure(504, "The platform does not answer", error.message, error.fix or "Reload the page later.")
+    raise error
+
+
+EXPECTED = (errors.ApiError, failures.Failure, NoAnswer)
+SIGN_IN_AGAIN = (errors.TokenMissing, errors.TokenInvalid, errors.TokenExpired)
+
+
+def cookie_name(settings: Settings) -> str:
+    return "__Host-gpuaas-console" if settings.https else "gpuaas-console"
+
+
+def signed_in(page: Page) -> Callable[[Request], Awaitable[Response]]:
+    """Return a route that calls the page for signed-in people, with a checked form, and sends others to sign in."""
+
+    async def route(request: Request) -> Response:
+        sessions: Sessions = request.app.state.sessions
+        session_id = request.cookies.get(cookie_name(request.app.state.settings), "")
+        session = sessions.get(session_id, datetime.datetime.now(datetime.UTC))
+        if session is None:
+            return to_sign_in(request)
+        form = Form()
+        if request.method == "POST":
+            form = await read_form(request)
+            if not secrets.compare_digest(form.text("csrf").encode(), session.csrf.encode()):
+                raise forged()
+        try:
+            return await page(Visit(request, session, form))
+        except SIGN_IN_AGAIN:
+            await sessions.end(session_id)
+            return to_sign_in(request)
+        except EXPECTED as error:
+            raise failure_of(error) from error
+
+    return route
+
+
+def forged() -> Failure:
+    return Failure(
+        403,
+        "The form is not valid",
+        "It was not made by this console for your present session.",
+        "Go back, reload the page and send the form again.",
+    )
+
+
+async def read_form(request: Request) -> Form:
+    check_origin(request)
+    content = b""
+    async for chunk in request.stream():
+        content += chunk
+        if len(content) > FORM_BYTES_MAX:
+            raise too_large("It has more than 256 KiB.")
+    if content.count(b"&") >= FORM_FIELDS_MAX:
+        raise too_large(f"It has more than {FORM_FIELDS_MAX} fields.")
+    return parsed(content.decode("utf-8", "replace"))
+
+
+def parsed(content: str) -> Form:
+    """Return the fields of a form. Browsers send each line break as CR LF; people wrote LF, and scripts need it."""
+    fields = parse_qs(content, keep_blank_values=True)
+    return Form({name: [value.replace("\r\n", "\n") for value in values] for name, values in fields.items()})
+
+
+def too_large(why: str) -> Failure:
+    return Failure(413, "The form is too large", why, "Use the command line for it.")
+
+
+def check_origin(request: Request) -> None:
+    """Refuse forms of other sites. Browsers send Origin with every POST; clients without it need the form's token."""
+    origin = request.headers.get("origin", "")
+    if origin and origin.partition("://")[2] != request.headers.get("host", ""):
+        raise forged()
+
+
+def to_sign_in(request: Request) -> Response:
+    where = request.url.path if request.method == "GET" and not request.headers.get("HX-Request") else "/"
+    target = view.link("sign-in", next="" if where == "/" else where)
+    if request.headers.get("HX-Request"):
+        return Response(status_code=204, headers={"HX-Redirect": target, **NO_STORE})
+    return RedirectResponse(target, 303, NO_STORE)
+
+
+def local(path: str) -> str:
+    """Return a path of this console; another address becomes the home page."""
+    is_local = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable() and "\\" not in path
+    return path if is_local else "/"

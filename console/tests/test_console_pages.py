@@ -1,0 +1,508 @@
+"""The pages of the console over HTTP: a real platform with a demo app, and a browser without scripts."""
+
+import html
+import json
+import os
+import re
+import shlex
+import signal
+import threading
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import oidc_provider
+import pytest
+from clouds import TESTS, until
+from seeded import Console
+
+LAB = "PROJECT/instances/lab"
+Visitor = Callable[[], Any]
+
+
+def operations(console: Console, kind: str, instance: str = "lab") -> list[dict[str, Any]]:
+    rows = console.cli("get", "operations", "--instance", instance, "-o", "json").json["items"]
+    return [row for row in rows if row["kind"] == kind]
+
+
+def members(console: Console, role: str = "worker", instance: str = "lab") -> dict[str, str]:
+    """Return the live members by node."""
+    rows = console.cli("get", "members", "--instance", instance, "-o", "json").json["items"]
+    return {row["node_name"]: row["member_id"] for row in rows if row["component_key"] == role}
+
+
+def test_a_wrong_password_starts_no_session(visitor: Visitor) -> None:
+    person = visitor()
+    refused = person.sign_in("admin", "wrong")
+    assert refused.status_code == 401
+    assert "These credentials are not valid" in refused.text
+    assert person.get("/").headers["location"] == "/sign-in"
+
+
+def test_people_return_to_the_page_that_they_asked_for(visitor: Visitor, console: Console) -> None:
+    person = visitor()
+    asked = person.get("PROJECT/catalog")
+    assert asked.headers["location"] == f"/sign-in?next=%2Fp%2F{console.project_id}%2Fcatalog"
+    answer = person.sign_in("admin", console.server.password, next=person.path("PROJECT/catalog"))
+    assert answer.headers["location"] == person.path("PROJECT/catalog")
+
+
+def test_a_sign_in_link_works_once_and_its_end_leaves_the_command_line_signed_in(
+    visitor: Visitor, console: Console
+) -> None:
+    path = console.link(console.token()).removeprefix(console.url)
+    first, second = visitor(), visitor()
+    first.get(path)
+    second.get(path)
+    assert first.post(path).headers["location"] == "/"
+    assert "Needs attention" in first.page("/")
+    refused = second.post(path)
+    assert refused.status_code == 410
+    assert "A link works once" in refused.text
+    first.post("/sign-out")
+    assert first.get("/").status_code == 303
+    console.cli("whoami")
+
+
+def test_people_sign_in_through_the_identity_provider(visitor: Visitor) -> None:
+    person = visitor()
+    person.get("/sign-in")
+    page = person.post("/sign-in/provider").text
+    url = re.search(r'class="button" href="([^"]+)"', page)
+    assert url
+    answer = oidc_provider.sign_in(html.unescape(url[1]), "kim@example.com")
+    assert visitor().get("/signed-in", **answer).status_code == 403, "another browser started this sign-in"
+    assert "Signed in" in person.page("/signed-in", **answer)
+    assert "You can see no project yet" in person.page("/")
+
+
+def test_after_sign_out_the_cookie_is_worthless(admin: Any) -> None:
+    cookies = dict(admin.http.cookies)
+    admin.post("/sign-out")
+    again = httpx.get(f"{admin.http.base_url}/", cookies=cookies, trust_env=False)
+    assert again.status_code == 303
+
+
+def test_every_page_answers_and_is_not_stored_by_the_browser(admin: Any, console: Console, failed_add: str) -> None:
+    correlation = operations(console, "deploy")[0]["correlation_id"]
+    paths = [
+        "/",
+        "/?status=running&sort=name&project=research&q=lab",
+        "/sessions",
+        LAB,
+        *(f"{LAB}/act?verb={verb}" for verb in ("add", "drain", "stop", "upgrade", "reconfigure", "decommission")),
+        f"{LAB}/actions/greet",
+        f"PROJECT/operations/{failed_add}",
+        f"PROJECT/operations/{failed_add}/exit/retry",
+        "PROJECT/catalog",
+        "PROJECT/catalog/demo/1.0.0",
+        "PROJECT/catalog/demo/1.0.0/deploy",
+        "PROJECT/records",
+        f"PROJECT/triage?correlation_id={correlation}",
+        "PROJECT/triage",
+        "PROJECT/policy?region=local&permission=capacity.node.read",
+    ]
+    index = admin.page("PROJECT/records")
+    lists = re.findall(r'href="(/p/[^/]+/records/[a-z-]+)"', index)
+    assert len(lists) > 15
+    for path in [*paths, *lists]:
+        answer = admin.get(path)
+        assert answer.status_code == 200, f"{path}: {answer.text}"
+        assert answer.headers["cache-control"] == "no-store", path
+
+
+def test_home_shows_what_needs_attention_before_the_instances(admin: Any, failed_add: str) -> None:
+    page = admin.page("/")
+    attention, _, instances = page.partition("Instances of research")
+    assert re.search(r'class="notice (bad|warn)">.*lab</strong>.*failed', attention)
+    assert "lab</strong></a>" in instances
+
+
+def test_a_filter_in_the_address_limits_the_list(admin: Any) -> None:
+    assert "No instance matches the filters" in admin.page("/", q="nothing-has-this-name")
+
+
+def test_the_instance_page_has_members_health_access_and_why_a_control_is_off(admin: Any) -> None:
+    page = html.unescape(admin.page(LAB))
+    for text in ("gpu-2", "worker", "http://192.0.2.1", "Say hello", "Observed by the app", "Details from the app"):
+        assert text in page
+    assert "The instance was never upgraded: there is no previous version." in page
+
+
+def test_a_page_that_does_not_exist_names_the_next_step(admin: Any) -> None:
+    answer = admin.get("PROJECT/instances/nothing")
+    assert answer.status_code == 404
+    assert "gpuaas get" in answer.text
+    assert admin.get("/nothing").status_code == 404
+
+
+def test_a_person_without_a_role_sees_nothing_of_the_project(visitor: Visitor, console: Console) -> None:
+    console.cli("user", "create", "eve", "--password", given="a long enough password\n")
+    eve = visitor()
+    assert eve.sign_in("eve", "a long enough password").status_code == 303
+    assert "You can see no project yet" in eve.page("/")
+    for path in (LAB, "PROJECT/catalog", "PROJECT/records/members", "PROJECT/records/nodes"):
+        answer = eve.get(path)
+        assert answer.status_code in (403, 404), path
+        assert "gpu-2" not in answer.text
+
+
+def test_a_check_shows_the_running_work_and_changes_nothing(admin: Any, console: Console) -> None:
+    before = len(operations(console, "drain"))
+    admin.page(f"{LAB}/act", verb="drain")
+    page = admin.post(f"{LAB}/act", verb="drain", member=members(console)["gpu-2"], step="check").text
+    assert "job-7" in page
+    assert "24 GPU hours at stake" in page
+    assert "Cannot be undone: the scratch files of job-7" in page
+    assert len(operations(console, "drain")) == before
+
+
+def test_the_console_and_its_command_line_make_the_same_request(admin: Any, console: Console) -> None:
+    chosen = {"verb": "drain", "member": members(console)["gpu-3"], "reason": "new memory; $(touch x)"}
+    admin.page(f"{LAB}/act", verb="drain")
+    checked = admin.post(f"{LAB}/act", **chosen, step="check").text
+    line = html.unescape(re.findall(r"<code>(gpuaas member drain .*?)</code>", checked)[0])
+    key = uuid.uuid4().hex
+    answer = admin.post(f"{LAB}/act", **chosen, step="do", key=key)
+    assert answer.status_code == 303
+    assert admin.post(f"{LAB}/act", **chosen, step="do", key=key).headers["location"] == answer.headers["location"]
+    console.cli("op", "wait", answer.headers["location"].rpartition("/")[2])
+    console.cli("member", "resume", "lab", "gpu-3")
+    console.cli(*shlex.split(line)[1:])
+    console.cli("member", "resume", "lab", "gpu-3")
+    by_page, by_line = operations(console, "drain")[-2:]
+    for name in ("kind", "component_key", "reason", "force", "requested_by", "stop_after_failures"):
+        assert by_page[name] == by_line[name], name
+    assert [target["member_id"] for target in by_page["targets"]] == [
+        target["member_id"] for target in by_line["targets"]
+    ]
+
+
+def test_a_dangerous_act_needs_the_reason_and_the_typed_name(admin: Any, console: Console) -> None:
+    admin.page(f"{LAB}/act", verb="stop")
+    refused = admin.post(f"{LAB}/act", verb="stop", step="do", confirm="other")
+    assert refused.status_code == 400
+    assert "Type lab to confirm." in refused.text
+    assert "Write why you do this" in refused.text
+    assert operations(console, "stop") == []
+
+
+def test_an_exit_is_taken_with_a_reason(admin: Any, console: Console, failed_add: str) -> None:
+    path = f"PROJECT/operations/{failed_add}/exit/retry"
+    admin.page(path)
+    assert "Type lab to confirm." in admin.post(path, reason="again", confirm="").text
+    refused = admin.post(path, reason="again", confirm="lab", key=uuid.uuid4().hex)
+    assert refused.status_code == 409
+    assert "reset-breaker" in refused.text
+    console.cli("role", "reset-breaker", "lab", "worker", "--reason", "the licence is there")
+    taken = admin.post(path, reason="again", confirm="lab", key=uuid.uuid4().hex)
+    assert taken.headers["location"] == admin.path(f"PROJECT/operations/{failed_add}")
+    console.cli("op", "wait", failed_add, expect=1)
+    page = admin.page(f"PROJECT/operations/{failed_add}")
+    assert "again" in page
+    assert "demod ended with status 203: no licence" in page
+    assert "daemon.ended" in page
+
+
+def test_an_act_that_the_platform_refuses_shows_why(admin: Any, failed_add: str, console: Console) -> None:
+    admin.page(f"{LAB}/act", verb="remove")
+    refused = admin.post(f"{LAB}/act", verb="drain", member="mem_unknown", step="check")
+    assert refused.status_code in (404, 409, 400)
+    assert 'role="alert"' in refused.text
+
+
+def test_a_deploy_form_shows_an_error_at_its_field_and_a_check_changes_nothing(admin: Any, console: Console) -> None:
+    path = "PROJECT/catalog/demo/1.0.0/deploy"
+    page = admin.page(path)
+    assert "gpu-5 · 0 GPUs" in page
+    allocations = console.cli("get", "allocations", "-o", "json").json["items"]
+    machine = next(row["allocation_id"] for row in allocations if row["node_name"] == "gpu-5")
+    given = {"name": "second", "topology": "split", "in.head_allocation": machine}
+    wrong = admin.post(path, **given, **{"in.replicas": "many"}, step="check")
+    assert wrong.status_code == 400
+    assert "is no whole number" in html.unescape(wrong.text)
+    unknown = admin.post(path, **{**given, "in.head_allocation": "alloc_x"}, step="check")
+    assert unknown.status_code in (400, 404)
+    checked = admin.post(path, **given, step="check")
+    assert "gpu-5 as head" in checked.text
+    assert "second" not in console.cli("get", "instances", "-o", "name").out
+    done = admin.post(path, **given, step="do", key=uuid.uuid4().hex)
+    console.cli("op", "wait", done.headers["location"].rpartition("/")[2])
+    admin.page("PROJECT/instances/second/act", verb="decommission")
+    gone = admin.post(
+        "PROJECT/instances/second/act",
+        verb="decommission",
+        step="do",
+        reason="test is over",
+        confirm="second",
+        key=uuid.uuid4().hex,
+    )
+    console.cli("op", "wait", gone.headers["location"].rpartition("/")[2])
+
+
+def test_inputs_are_changed_with_a_form_and_the_effect_is_shown(admin: Any, console: Console) -> None:
+    admin.page(f"{LAB}/act", verb="reconfigure")
+    given = {"verb": "reconfigure", "in.replicas": "4"}
+    assert "the head restarts" in admin.post(f"{LAB}/act", **given, step="check").text
+    done = admin.post(f"{LAB}/act", **given, step="do", key=uuid.uuid4().hex)
+    console.cli("op", "wait", done.headers["location"].rpartition("/")[2])
+    assert console.cli("get", "instance", "lab", "-o", "json").json["inputs"]["replicas"] == 4
+
+
+def test_an_action_of_the_app_is_a_form_and_its_result_a_typed_table(admin: Any) -> None:
+    admin.page(f"{LAB}/actions/guests.list")
+    page = admin.post(f"{LAB}/actions/guests.list", **{"in.names": "ada\nbob"}, key=uuid.uuid4().hex).text
+    assert re.search(r"Longest stay <span[^>]*>\[h\]", page)
+    assert '<td class="number">1.5</td>' in page
+    assert "2 guests" in page
+    assert re.search(r"Answer of \d{4}-\d\d-\d\d", page)
+    assert "Refresh</button>" in page
+    missing = admin.post(f"{LAB}/actions/greet", key=uuid.uuid4().hex)
+    assert missing.status_code == 400
+    assert "name" in missing.text
+
+
+def test_an_action_is_checked_before_it_runs_and_one_that_changes_something_has_no_button_to_repeat_it(
+    admin: Any, console: Console
+) -> None:
+    def greetings() -> int:
+        rows = console.cli("get", "operations", "-o", "json").json["items"]
+        return len([row for row in rows if row["action"] == "greet"])
+
+    admin.page(f"{LAB}/actions/greet")
+    before = greetings()
+    checked = admin.post(f"{LAB}/actions/greet", **{"in.name": "ada"}, step="check", key=uuid.uuid4().hex).text
+    assert ("Nothing was changed yet" in checked, greetings()) == (True, before)
+    done = admin.post(f"{LAB}/actions/greet", **{"in.name": "ada"}, step="do", key=uuid.uuid4().hex).text
+    assert ("Answer of" in done, greetings()) == (True, before + 1)
+    assert "Refresh</button>" not in done
+
+
+def test_an_open_page_is_woken_by_a_change(admin: Any, console: Console) -> None:
+    """The first message is sent at once, because a page may have missed changes; the second by the change."""
+    with admin.http.stream("GET", admin.path(f"{LAB}/stream")) as stream:
+        lines = (line for line in stream.iter_lines() if line.startswith("event:"))
+        assert next(lines) == "event: changed"
+        change = threading.Thread(target=console.cli, args=("member", "drain", "lab", "gpu-2", "--reason", "test"))
+        change.start()
+        assert next(lines) == "event: changed"
+        change.join()
+    console.cli("member", "resume", "lab", "gpu-2")
+
+
+def test_home_is_woken_by_a_change_in_any_of_its_projects(admin: Any, console: Console, other_project: str) -> None:
+    """The first message is sent when all projects are followed, so the second one comes from the change."""
+    with admin.http.stream("GET", "/stream") as stream:
+        lines = (line for line in stream.iter_lines() if line.startswith(("event:", ":")))
+        assert next(lines) == "event: changed"
+        words = ("deploy", "demo", "--name", "quiet", "--topology", "split", "--set", "head_allocation=gpu-6")
+        console.cli(*words, "--detach", "--project", other_project)
+        assert next(lines) == "event: changed"
+        lines.close()
+    assert "quiet</strong></a>" in admin.page("/")
+
+
+def test_home_shows_a_limit_that_is_nearly_used_and_a_key_that_ends(
+    visitor: Visitor, console: Console, other_project: str, tmp_path: Path
+) -> None:
+    policy = tmp_path / "policy.json"
+    policy.write_text(json.dumps({"allocations_max": 1, "reason": "a small project"}))
+    console.cli("policy", "set", str(policy), "--project", other_project)
+    account = ("robot", "--project", other_project)
+    console.cli("service-account", "create", *account, "--key-file", str(tmp_path / "old.json"))
+    key = json.loads((tmp_path / "old.json").read_text())["key_id"]
+    words = ("robot", key, "--grace", "1h", "--key-file", str(tmp_path / "new.json"), "--project", other_project)
+    console.cli("service-account", "rotate-key", *words)
+    person = visitor()
+    person.sign_in("admin", console.server.password)
+    page = html.unescape(person.page("/", project=other_project))
+    assert "allocations</strong> 1 of 1 are used. " in page
+    assert f"robot</strong> its key {key} ends at " in page
+
+
+def test_the_newest_operations_and_audit_rows_come_first(admin: Any, console: Console) -> None:
+    deploy = operations(console, "deploy")[0]["operation_id"]
+    rows = re.findall(r"<td>(op_[a-z0-9]+)</td>", admin.page("PROJECT/records/operations"))
+    assert rows == sorted(rows, reverse=True)
+    assert deploy == rows[-1]
+    items = console.cli("audit", "list", "--platform", "--order", "newest", "-o", "json").json["items"]
+    trail = [row["audit_id"] for row in items]
+    shown = re.findall(r"<td>(aud_[a-z0-9]+)</td>", admin.page("PROJECT/records/audit", wide="1"))
+    before = [audit_id for audit_id in shown if audit_id in trail]  # a row may have been added since
+    assert len(before) > 10
+    assert before == trail[: len(before)]
+    assert before == shown[-len(before) :]
+
+
+def test_a_page_that_opens_beside_another_reads_what_it_may_have_missed(admin: Any) -> None:
+    with admin.http.stream("GET", admin.path(f"{LAB}/stream")) as first:
+        lines = (line for line in first.iter_lines() if line.startswith("event:"))
+        assert next(lines) == "event: changed"
+        with admin.http.stream("GET", admin.path(f"{LAB}/stream"), timeout=20) as second:
+            others = (line for line in second.iter_lines() if line)
+            assert next(others) == "event: changed"
+        lines.close()  # an open generator keeps the first stream open until here
+
+
+def test_the_audit_trail_has_the_person_as_actor(admin: Any, console: Console) -> None:
+    me = console.cli("whoami", "-o", "json").json["actor_id"]
+    rows = console.cli("audit", "list", "-o", "json").json["items"]
+    changed = [row for row in rows if row["action"] == "apps.instance.reconfigure"]
+    assert {row["actor_id"] for row in changed} <= {me}
+    assert json.dumps(rows).count("console") == 0
+
+
+@pytest.mark.parametrize("name", ["console.css", "console.js", "htmx.js", "sse.js"])
+def test_scripts_and_styles_come_from_the_console(admin: Any, name: str) -> None:
+    assert len(admin.page(f"/static/{name}")) > 500
+
+
+def test_a_project_requests_an_app_and_an_admin_grants_it_from_home(
+    admin: Any, visitor: Visitor, console: Console, tmp_path: Path
+) -> None:
+    manifest = (TESTS / "demo_manifest.yaml").read_text().replace("slug: demo", "slug: wished", 1)
+    (tmp_path / "wished.yaml").write_text(manifest.replace("display_name: Demo", "display_name: Wished", 1))
+    console.cli("app", "register", str(tmp_path / "wished.yaml"))
+    console.cli("app", "publish", "wished", "1.0.0")
+    console.cli("user", "create", "mona", "--password", given="a long password 1\n")
+    console.cli("binding", "grant", "mona", "project_member", "--project", "research")
+    member = visitor()
+    assert member.sign_in("mona", "a long password 1").status_code == 303
+    page = member.page("PROJECT/catalog")
+    assert "Apps that this project may not deploy yet" in page
+    assert "Let this project deploy it" not in page, "a member cannot grant it"
+    member.page("PROJECT/change/request-app", **{"in.app_slug": "wished"})
+    asked = member.post("PROJECT/change/request-app", step="do", **{"in.app_slug": "wished", "in.reason": "a course"})
+    assert "Done." in asked.text
+    assert "A tenant admin decides" in member.page("PROJECT/catalog")
+    assert "is requested for this project" not in member.page("/"), "only those who can decide see the line"
+    home = admin.page("/")
+    assert re.search(r"wished</strong> is requested for this project since .*: a course", home)
+    refused = admin.post("PROJECT/change/refuse-app", step="do", target="wished", **{"in.reason": "not this year"})
+    assert "Done." in refused.text
+    assert "not this year" in member.page("PROJECT/catalog")
+    member.post("PROJECT/change/request-app", step="do", **{"in.app_slug": "wished", "in.reason": "next year"})
+    checked = admin.post("PROJECT/change/entitle-app", step="check", target="wished")
+    assert "Nothing was changed yet" in checked.text
+    assert "Done." in admin.post("PROJECT/change/entitle-app", step="do", target="wished").text
+    assert "is requested" not in admin.page("/")
+    assert "/catalog/wished/1.0.0/deploy" in member.page("PROJECT/catalog")
+
+
+def test_a_change_of_an_entitlement_keeps_the_limits_that_it_does_not_change(admin: Any, console: Console) -> None:
+    limits = ("--versions", "1.*", "--channels", "stable", "--instances-max", "40", "--members-max", "400")
+    console.cli("app", "entitle", "demo", *limits)
+    page = admin.page("PROJECT/change/stop-app", target="demo")
+    assert re.search(r'name="in.instances_max"[^>]*value="40"', page)
+    assert "--instances-max 40" in page, "the command line replaces everything, too"
+    stopped = admin.post("PROJECT/change/stop-app", step="do", target="demo", confirm="demo")
+    assert "Done." in stopped.text
+    assert "change/entitle-app?target=demo" in admin.page("PROJECT/records/app-offers")
+    started = admin.post("PROJECT/change/entitle-app", step="do", target="demo", **{"in.members_max": ""})
+    assert "Done." in started.text
+    present = console.cli("get", "entitlements", "-o", "json").json["items"]
+    (demo,) = [row for row in present if row["app_slug"] == "demo"]
+    assert (demo["enabled"], demo["versions"], demo["channels"]) == (True, ["1.*"], ["stable"])
+    assert (demo["instances_max"], demo.get("members_max")) == (40, None), "an empty field removes its limit"
+    assert "change/entitle-app?target=demo" not in admin.page("PROJECT/records/app-offers"), "it is entitled"
+    console.cli("app", "entitle", "demo")
+
+
+def test_lists_offer_the_changes_that_a_row_allows_and_that_the_person_may_make(
+    admin: Any, visitor: Visitor, console: Console
+) -> None:
+    nodes = admin.page("PROJECT/records/nodes")
+    assert "change/enrol-node" in nodes
+    assert "change/cordon-node?target=gpu-1" in nodes
+    assert "change/uncordon-node?target=gpu-1" not in nodes, "it is not cordoned"
+    console.cli("user", "create", "vera", "--password", given="a long password 1\n")
+    console.cli("binding", "grant", "vera", "viewer", "--project", "research")
+    viewer = visitor()
+    viewer.sign_in("vera", "a long password 1")
+    assert "/change/" not in viewer.page("PROJECT/records/service-accounts")
+    assert "/change/" in admin.page("PROJECT/records/service-accounts")
+
+
+def test_a_new_key_is_shown_once_and_a_dangerous_change_needs_the_typed_name(admin: Any, console: Console) -> None:
+    made = admin.post("PROJECT/change/create-account", step="do", **{"in.name": "typed"})
+    assert "Done." in made.text
+    key = admin.post("PROJECT/change/make-key", step="do", target="typed")
+    assert re.search(r"client secret</dt><dd>.*data-copy", key.text, re.DOTALL)
+    refused = admin.post("PROJECT/change/delete-account", step="do", target="typed", confirm="other")
+    assert refused.status_code == 400
+    assert "Type typed to confirm." in refused.text
+    assert "Done." in admin.post("PROJECT/change/delete-account", step="do", target="typed", confirm="typed").text
+
+
+def test_the_policy_of_a_project_is_changed_and_a_page_that_is_out_of_date_is_refused(
+    admin: Any, console: Console
+) -> None:
+    page = admin.page("PROJECT/change/set-policy")
+    etag = html.unescape(re.findall(r'name="etag" value="([^"]*)"', page)[0])
+    fields = {"in.instances_max": "40", "in.reason": "a test", "etag": etag}
+    assert "Done." in admin.post("PROJECT/change/set-policy", step="do", **fields).text
+    assert "40" in admin.page("PROJECT/policy")
+    refused = admin.post("PROJECT/change/set-policy", step="do", **fields)
+    assert refused.status_code == 412
+    present = html.unescape(re.findall(r'name="etag" value="([^"]*)"', admin.page("PROJECT/change/set-policy"))[0])
+    assert "Done." in admin.post("PROJECT/change/set-policy", step="do", etag=present).text
+
+
+def test_unseal_offers_no_check_because_a_check_cannot_try_the_passphrase(admin: Any) -> None:
+    assert 'value="check"' not in admin.page("PROJECT/change/unseal")
+    assert 'value="check"' in admin.page("PROJECT/change/create-user")
+    answer = admin.post("PROJECT/change/unseal", step="check", **{"in.passphrase": "wrong-wrong-wrong"})
+    assert answer.status_code == 400
+    assert "The platform accepts this" not in answer.text
+
+
+def test_a_secret_field_is_in_no_page(admin: Any) -> None:
+    answer = admin.post("PROJECT/change/unseal", step="check", **{"in.passphrase": "hunter2-hunter2"})
+    assert "hunter2" not in answer.text
+
+
+def test_events_are_shown_newest_first_in_pages(admin: Any, console: Console) -> None:
+    page = admin.page("PROJECT/records/events")
+    rows = console.cli("get", "events", "-o", "json").json["items"]
+    newest = max(row["cursor"] for row in rows)
+    assert page.index(max(rows, key=lambda row: row["cursor"])["type"]) > 0
+    some = sorted(row["cursor"] for row in rows)[len(rows) // 2]
+    older = admin.page("PROJECT/records/events", before=str(some))
+    shown = [row for row in rows if row["cursor"] < some]
+    assert f"{len(shown)} rows" in older or "500 rows" in older
+    assert newest > some
+
+
+def test_a_table_of_the_app_is_read_on_the_page_of_the_instance(admin: Any) -> None:
+    page = admin.page(LAB)
+    assert 'class="reading"' in page
+    table = admin.page(f"{LAB}/readings/guests.list")
+    assert '<th scope="col">Guest</th>' in table
+    assert "Read " in table
+    assert admin.get(f"{LAB}/readings/greet").status_code == 404, "an action that is not for reading"
+
+
+def test_a_table_that_the_app_has_not_answered_is_not_asked_for_twice(admin: Any, console: Console) -> None:
+    before, reading = len(operations(console, "action")), f"{LAB}/readings/guests.list"
+    os.kill(console.controller_pid, signal.SIGSTOP)
+    try:
+        # Pages within some seconds share a reading: the first one can be that of another test.
+        until(lambda: "has not answered yet" in admin.page(reading), "a reading waits for the app")
+        assert "has not answered yet" in admin.page(reading)
+        assert len(operations(console, "action")) == before + 1
+    finally:
+        os.kill(console.controller_pid, signal.SIGCONT)
+    until(lambda: "Read " in admin.page(reading), "the app has answered")
+
+
+def test_readings_do_not_hide_the_changes_of_an_instance(admin: Any, console: Console) -> None:
+    admin.page(f"{LAB}/readings/guests.list")
+    assert operations(console, "action")
+    page = admin.page(LAB)
+    listed = page[page.index('aria-labelledby="h-operations"') :].partition("</section>")[0]
+    assert not any(row["operation_id"] in listed for row in operations(console, "action"))
+    described = console.cli("describe", "instance", "lab", "-o", "json").json["operations"]
+    assert described[-1]["operation_id"] in listed, "the newest change; other tests may have made more than one page"
+    assert {row["kind"] for row in described} & {"deploy", "action", "preview"} == {"deploy"}

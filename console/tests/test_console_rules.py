@@ -1,0 +1,477 @@
+"""Decisions of the console, without a server."""
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from clouds import TESTS
+from gpuaas_cli import kinds
+from gpuaas_console import (
+    attention,
+    changes,
+    commands,
+    controls,
+    details,
+    forms,
+    links,
+    needs,
+    sessions,
+    timeline,
+    topology,
+    view,
+    web,
+)
+from gpuaas_console.pages import action_table
+from gpuaas_contract.artifacts import ArtifactStorage
+from gpuaas_contract.catalog import DetailSpec, Manifest
+from gpuaas_contract.entitlement_requests import EntitlementRequest
+from gpuaas_contract.identity import Binding, Me
+from gpuaas_contract.instances import Instance, Member, MemberOperationRequest, Role
+from gpuaas_contract.operations import Operation, Step
+from gpuaas_contract.policy import PolicyLimit
+from gpuaas_contract.runtime import Controller
+
+NOW = datetime.datetime(2030, 1, 31, 8, tzinfo=datetime.UTC)
+MANIFEST = msgspec.convert(yaml.safe_load((TESTS / "demo_manifest.yaml").read_text()), Manifest)
+
+
+def instance(**fields: Any) -> Instance:
+    texts = dict.fromkeys(
+        [
+            "resource_name",
+            "org_id",
+            "topology",
+            "operating_mode",
+            "control_plane_scope",
+            "runtime_backend",
+            "status_reason",
+            "requested_by",
+            "operator_service_account_id",
+            "correlation_id",
+        ],
+        "",
+    )
+    known: dict[str, Any] = {
+        "instance_id": "inst_1",
+        "project_id": "proj_1",
+        "app_slug": "demo",
+        "app_version": "1.0.0",
+        "name": "lab",
+        "status": "running",
+        "placement": {},
+        "inputs": {},
+        "last_operation_id": "op_1",
+        "revision": 1,
+        "created_at": NOW,
+        "updated_at": NOW,
+    }
+    return Instance(**{**texts, **known, **fields})
+
+
+def member(number: int, **fields: Any) -> Member:
+    texts = dict.fromkeys(
+        [
+            "org_id",
+            "project_id",
+            "status_reason",
+            "address",
+            "last_operation_id",
+            "correlation_id",
+            "observed_version",
+            "node_id",
+        ],
+        "",
+    )
+    known: dict[str, Any] = {
+        "member_id": f"mem_{number}",
+        "instance_id": "inst_1",
+        "component_key": "worker",
+        "status": "ready",
+        "allocation_id": f"alloc_{number}",
+        "node_name": f"gpu-{number}",
+        "adapter_detail": {},
+        "was_ready": True,
+        "revision": 1,
+        "created_at": NOW,
+        "updated_at": NOW,
+    }
+    return Member(**{**texts, **known, **fields})
+
+
+def operation(**fields: Any) -> Operation:
+    texts = dict.fromkeys(["org_id", "component_key", "reason", "requested_by", "correlation_id"], "")
+    known: dict[str, Any] = {
+        "operation_id": "op_1",
+        "project_id": "proj_1",
+        "instance_id": "inst_1",
+        "instance_name": "lab",
+        "app_slug": "demo",
+        "kind": "deploy",
+        "status": "running",
+        "force": False,
+        "attempts": 1,
+        "epoch": 1,
+        "lease": None,
+        "deadline_at": NOW + datetime.timedelta(minutes=10),
+        "error": None,
+        "revision": 1,
+        "created_at": NOW,
+        "started_at": NOW,
+        "ended_at": None,
+        "targets": [],
+        "steps": [],
+    }
+    return Operation(**{**texts, **known, **fields})
+
+
+def test_a_link_signs_in_once(tmp_path: Path) -> None:
+    code = links.make(tmp_path, "token", NOW)
+    assert links.take(tmp_path, code, NOW) == "token"
+    assert links.take(tmp_path, code, NOW) == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_expires_and_is_deleted_when_the_next_one_is_made(tmp_path: Path) -> None:
+    code, later = links.make(tmp_path, "token", NOW), NOW + links.VALID_FOR
+    assert links.take(tmp_path, code, later) == ""
+    links.make(tmp_path, "old", NOW)
+    links.make(tmp_path, "new", later)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_only_the_owner_can_read_the_file_of_a_link_and_it_does_not_name_the_code(tmp_path: Path) -> None:
+    code = links.make(tmp_path / "links", "token", NOW)
+    (file,) = (tmp_path / "links").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert code not in file.name + file.read_text()
+
+
+@pytest.mark.parametrize(
+    "path", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/\nevil", ""]
+)
+def test_an_address_of_another_site_becomes_the_home_page(path: str) -> None:
+    assert web.local(path) == "/"
+
+
+def test_an_address_of_this_site_is_kept() -> None:
+    assert web.local("/p/proj_1/instances/lab") == "/p/proj_1/instances/lab"
+
+
+def test_each_kind_of_input_has_its_widget_and_is_read_back() -> None:
+    schema = {
+        "required": ["machine"],
+        "properties": {
+            "count": {"type": "integer", "default": 2},
+            "names": {"type": "array", "items": {"type": "string"}},
+            "extra": {"type": "object"},
+            "mode": {"enum": ["a", "b"], "type": "string"},
+            "on": {"type": "boolean"},
+            "machine": {"type": "string", "x-gpuaas-picker": "allocation"},
+            "machines": {"type": "array", "items": {"type": "string", "x-gpuaas-picker": "allocation"}},
+        },
+    }
+    choices = {"allocation": [forms.Choice("alloc_1", "gpu-1")]}
+    fields = {field.name: field for field in forms.fields(schema, {}, choices, {"count": "too small"})}
+    assert next(iter(fields)) == "machine"
+    assert {name: field.widget for name, field in fields.items()} == {
+        "machine": "pick_one",
+        "count": "number",
+        "names": "lines",
+        "extra": "json",
+        "mode": "select",
+        "on": "select",
+        "machines": "pick_many",
+    }
+    assert (fields["count"].value, fields["count"].error) == ("2", "too small")
+    sent = web.Form(
+        {
+            "in.count": ["3"],
+            "in.names": ["ada\nbob\n"],
+            "in.extra": ['{"a": 1}'],
+            "in.mode": ["b"],
+            "in.on": ["false"],
+            "in.machine": ["alloc_1"],
+            "in.machines": ["alloc_1", "alloc_2"],
+            "in.other": ["ignored"],
+        }
+    )
+    assert forms.read(schema, sent) == (
+        {
+            "count": 3,
+            "names": ["ada", "bob"],
+            "extra": {"a": 1},
+            "mode": "b",
+            "on": False,
+            "machine": "alloc_1",
+            "machines": ["alloc_1", "alloc_2"],
+        },
+        {},
+    )
+
+
+def test_lines_of_a_text_are_read_as_people_wrote_them() -> None:
+    schema = {"properties": {"script": {"type": "string", "maxLength": 65536}}}
+    sent = web.parsed("in.script=%23%21%2Fbin%2Fsh%0D%0Ahostname%0D%0A")
+    assert forms.read(schema, sent) == ({"script": "#!/bin/sh\nhostname"}, {})
+
+
+def test_an_input_that_cannot_be_read_is_named() -> None:
+    schema = {"properties": {"count": {"type": "integer"}, "extra": {"type": "object"}}}
+    inputs, errors = forms.read(schema, web.Form({"in.count": ["many"], "in.extra": ["{"]}))
+    assert inputs == {}
+    assert errors["count"] == "'many' is no whole number"
+    assert errors["extra"].startswith("This is no JSON")
+
+
+def test_bars_of_steps_stay_on_the_scale() -> None:
+    steps = [
+        Step(name="early", state="succeeded", started_at=NOW, ended_at=NOW),
+        Step(name="late", state="running", started_at=NOW + datetime.timedelta(seconds=100)),
+    ]
+    bars = timeline.bars(operation(), steps, {}, NOW + datetime.timedelta(seconds=100))
+    assert [bar.step.name for bar in bars] == ["early", "late"]
+    assert all(bar.x >= 0 and bar.width >= timeline.SHORTEST and bar.x + bar.width <= timeline.SCALE for bar in bars)
+    assert [bar.tone for bar in bars] == ["good", "busy"]
+
+
+@pytest.mark.parametrize("count", [0, 1, 24, 25, 1000])
+def test_the_picture_has_every_member_inside_its_band(count: int) -> None:
+    role = Role(component_key="worker", desired=count, current=count, ready=count, health="healthy")
+    picture = topology.picture([role], [member(number) for number in range(count)], {})
+    (band,) = picture.bands
+    assert len(band.cards) == count
+    assert all(card.x < topology.WIDTH and band.y < card.y < band.y + band.height for card in band.cards)
+    assert all(card.small == (count > topology.CARDS_MAX) for card in band.cards)
+
+
+def facts(**fields: Any) -> attention.Facts:
+    seen = Controller(
+        controller_id="c", project_id="proj_1", app_slug="demo", holder="h", actor_id="sa", version="", last_seen_at=NOW
+    )
+    known: dict[str, Any] = {
+        "project_id": "proj_1",
+        "instances": [instance()],
+        "operations": {},
+        "controllers": [seen],
+        "entitlements": [],
+    }
+    return attention.Facts(**{**known, **fields})
+
+
+def test_nothing_needs_attention_while_all_is_well() -> None:
+    assert attention.notices(facts(), NOW) == []
+
+
+def test_what_failed_comes_before_what_is_degraded() -> None:
+    unwell = [instance(name="a", status="degraded"), instance(name="b", status="failed", last_operation_id="")]
+    assert [notice.subject for notice in attention.notices(facts(instances=unwell), NOW)] == ["b", "a"]
+
+
+def test_an_operation_past_half_of_its_time_needs_attention() -> None:
+    changing = facts(instances=[instance(status="deploying")], operations={"op_1": operation()}, controllers=None)
+    assert attention.notices(changing, NOW + datetime.timedelta(minutes=4)) == []
+    (notice,) = attention.notices(changing, NOW + datetime.timedelta(minutes=6))
+    assert notice.text == "deploy used 60% of its time and is running"
+
+
+def test_a_controller_that_was_not_seen_needs_attention_and_an_unknown_one_does_not() -> None:
+    later = NOW + datetime.timedelta(minutes=5)
+    assert attention.notices(facts(), later)[0].text.startswith("its controller was last seen 5 minutes ago")
+    assert attention.notices(facts(controllers=[]), NOW)[0].level == "bad"
+    assert attention.notices(facts(controllers=None), later) == []
+
+
+def limit(name: Any, most: int) -> PolicyLimit:
+    return PolicyLimit(limit=name, max=most, layer="org", rule=f"The organisation allows {most}.")
+
+
+@pytest.mark.parametrize(("used", "noticed"), [(8, False), (9, True), (10, True)])
+def test_a_limit_of_which_little_is_left_needs_attention(used: int, noticed: bool) -> None:
+    margins = attention.Margins(limits=[limit("allocations_max", 10)], allocations=used)
+    notices = attention.notices(facts(margins=margins), NOW)
+    expected = f"{used} of 10 are used. The organisation allows 10."
+    assert [(notice.subject, notice.text) for notice in notices] == ([("allocations", expected)] if noticed else [])
+
+
+def test_limits_of_instances_and_artifacts_need_attention_too() -> None:
+    storage = ArtifactStorage(bytes_used=95, artifact_count=1, limit=None, org_bytes_used=950, org_bytes_max=1000)
+    limits = [limit("instances_max", 1), limit("artifact_bytes_max", 100), limit("members_per_instance_max", 1)]
+    margins = attention.Margins(limits=limits, storage=storage)
+    notices = attention.notices(facts(margins=margins, more=True), NOW)
+    assert [notice.subject for notice in notices] == ["instances", "bytes of artifacts", "artifacts"]
+    assert notices[0].text.startswith("at least 1 of 1 are used.")
+    assert notices[2].text == "the organisation uses 95% of its quota"
+
+
+@pytest.mark.parametrize(("days", "noticed"), [(-1, False), (13, True), (15, False)])
+def test_keys_and_roles_that_end_within_two_weeks_need_attention(days: int, noticed: bool) -> None:
+    ends_at = NOW + datetime.timedelta(days=days)
+    keys = [attention.KeyOfAccount("robot", "key_1", ends_at, None)]
+    notices = attention.notices(facts(margins=attention.Margins(keys=keys)), NOW)
+    assert [notice.subject for notice in notices] == ["robot"] * noticed
+    role = Binding(role="project_admin", scope="proj_1", expires_at=ends_at)
+    me = Me(actor_type="user", actor_id="user_1", name="kim", bindings=[role])
+    assert [notice.subject for notice in attention.of_person(me, NOW)] == ["kim"] * noticed
+
+
+def test_a_control_that_is_not_possible_has_the_reason() -> None:
+    may = dict.fromkeys(controls.permissions(MANIFEST), "")
+    of_running = {item.act.verb: item.why_not for item in controls.of_instance(MANIFEST, instance(), [], may)}
+    assert of_running["stop"] == ""
+    assert of_running["start"] == "The instance is running; start needs it failed or stopped."
+    assert of_running["rollback"] == "The instance was never upgraded: there is no previous version."
+    busy = controls.of_instance(MANIFEST, instance(), [operation(kind="drain")], may)
+    assert all(item.why_not for item in busy if item.act.verb != "start")
+    denied = controls.of_instance(MANIFEST, instance(), [], {**may, controls.ACTS["stop"].endpoint.permission: "no"})
+    assert next(item.why_not for item in denied if item.act.verb == "stop") == "no"
+
+
+def test_acts_on_members_need_a_member_in_a_fitting_state() -> None:
+    may = dict.fromkeys(controls.permissions(MANIFEST), "")
+    rows = {item.act.verb: item.why_not for item in controls.of_members(MANIFEST, instance(), [member(1)], may)}
+    assert rows["drain"] == rows["add"] == ""
+    rows = {item.act.verb: item.why_not for item in controls.of_members(MANIFEST, instance(), [], may)}
+    assert rows["drain"] == "No member is in a state from which drain can start."
+
+
+def test_a_command_line_quotes_what_people_wrote() -> None:
+    body = MemberOperationRequest(kind="drain", member_ids=["mem_1"], reason="new memory; rm -rf /")
+    assert commands.member(body, "lab", "research") == (
+        "gpuaas member drain lab mem_1 --reason 'new memory; rm -rf /' --project research"
+    )
+
+
+def test_a_value_of_an_app_is_shown_as_text() -> None:
+    values: tuple[Any, ...] = (True, None, [], ["a", "b"], [1, {"a": 2}], 1.5)
+    assert [view.value(item) for item in values] == ["yes", "", "", "a, b", '[1, {"a": 2}]', "1.5"]
+
+
+def test_a_state_is_shown_with_colour_icon_and_text() -> None:
+    assert view.badge("failed") == '<span class="badge bad"><span aria-hidden="true">✕</span> failed</span>'
+    assert "&lt;b&gt;" in view.badge("<b>")
+
+
+def test_work_that_runs_is_not_shown_as_done() -> None:
+    assert view.work("running") == '<span class="badge busy"><span aria-hidden="true">◔</span> running</span>'
+    assert view.work("succeeded") == view.badge("succeeded")
+    assert 'class="badge good"' in view.badge("running"), "an instance that runs is well"
+
+
+def test_a_new_session_ends_expired_ones_and_the_oldest_own_ones_before_those_of_others() -> None:
+    later, before = NOW + datetime.timedelta(hours=1), NOW - datetime.timedelta(seconds=1)
+    own = {f"ada-{number}": ("ada", later) for number in range(sessions.PER_PERSON_MAX)}
+    known = {"bob": ("bob", later), "old": ("bob", before), **own}
+    assert sessions.surplus(known, "ada", NOW) == {"old", "ada-0"}
+    assert sessions.surplus(known, "bob", NOW) == {"old"}
+    full = {str(number): (f"person-{number}", later) for number in range(sessions.SESSIONS_MAX)}
+    assert sessions.surplus(full, "ada", NOW) == {"0"}
+    assert sessions.surplus(full, "person-7", NOW) == {"0"}
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        True,
+        {"type": "array", "items": True, "default": 5},
+        {"type": "array", "items": {"type": "string"}, "default": 5},
+        {"type": "array", "items": {"type": "string", "x-gpuaas-picker": "allocation"}, "default": 5},
+        {"type": ["string", "null"], "enum": [None, {"a": 1}, "b"], "examples": []},
+        {"type": "integer", "default": "<b>", "minimum": 1},
+    ],
+)
+def test_every_schema_that_the_platform_accepts_becomes_a_form(declared: Any) -> None:
+    schema = {"type": "object", "properties": {'"><script>': declared}, "required": ["unknown"]}
+    assert len(forms.fields(schema, {}, {}, {})) == 1
+    assert forms.read(schema, web.Form({}))[1] == {}
+
+
+def test_a_choice_of_numbers_is_sent_as_a_number() -> None:
+    schema = {"type": "object", "properties": {"size": {"enum": [1, 2.5, "big"]}}}
+    for text, value in (("1", 1), ("2.5", 2.5), ("big", "big"), ("other", "other")):
+        assert forms.read(schema, web.Form({"in.size": [text]})) == ({"size": value}, {})
+
+
+def test_a_topology_shows_what_it_needs() -> None:
+    (split,) = needs.topologies(MANIFEST)
+    assert [(part.role, part.least, part.most, part.count) for part in split.parts] == [
+        ("head", 1, 1, "1 machine"),
+        ("worker", 0, 9, "0 to 9 machines"),
+    ]
+    assert split.means.startswith("Several machines work as one instance (head and worker): at least 1 machine.")
+    assert [needed for _, needed in split.parts[1].boxes] == [False], "a machine that can be left out"
+
+
+def test_a_topology_of_one_machine_is_called_so() -> None:
+    alone = msgspec.structs.replace(MANIFEST, topologies={"one": {"head": "head_allocation"}})
+    (topology,) = needs.topologies(alone)
+    assert topology.means == "Everything runs on one machine. If the machine fails, the instance fails."
+
+
+def test_roles_that_share_a_machine_need_one_machine_together() -> None:
+    fields = {"head": "head_allocation", "guide": "head_allocation", "worker": "worker_allocations"}
+    (topology,) = needs.topologies(msgspec.structs.replace(MANIFEST, topologies={"small": fields}))
+    assert topology.least == 1
+    assert topology.means == (
+        "One machine is head and guide. If it fails, the instance fails. On further machines: worker."
+    )
+
+
+def test_details_of_members_follow_the_manifest_and_then_their_names() -> None:
+    declared = {"memory": DetailSpec(title="Memory", unit="MiB"), "absent": DetailSpec(title="Absent")}
+    row = member(1, adapter_detail={"time_zone": "a", "cpus": 4, "memory": 512})
+    (detail,) = details.of_members([row, member(2)], declared)
+    assert detail.rows == [("Memory", 512, "MiB"), ("cpus", 4, ""), ("time zone", "a", "")]
+
+
+def test_versions_stand_side_by_side_by_role() -> None:
+    rows = [
+        member(1, component_key="head", node_name="n1", observed_version="2"),
+        member(2, component_key="worker", node_name="n2", observed_version="1"),
+        member(3, component_key="worker", node_name="n3", observed_version="2"),
+    ]
+    table = details.versions(rows)
+    assert table == details.Versions(["1", "2"], [("head", [[], ["n1"]]), ("worker", [["n2"], ["n3"]])])
+    assert details.versions([member(1, observed_version="")]) is None
+
+
+def test_pages_of_a_person_share_a_reading_for_some_seconds() -> None:
+    first = action_table.key("inst_1", "queue.read", NOW)
+    assert action_table.key("inst_1", "queue.read", NOW + datetime.timedelta(seconds=5)) == first
+    assert action_table.key("inst_1", "queue.read", NOW + datetime.timedelta(seconds=15)) != first
+    assert action_table.key("inst_2", "queue.read", NOW) != first
+
+
+def test_a_name_that_begins_with_a_hyphen_does_not_become_an_option_of_the_copied_command() -> None:
+    grant, retire, trust = (changes.CHANGES[name] for name in ("grant-role", "retire-node", "trust-key"))
+    words, _ = changes.line(grant, "", {"user_id": "--platform", "role": "viewer"}, "", "p")
+    assert words == ["binding", "grant", "--project", "p", "--", "--platform", "viewer"]
+    assert changes.line(retire, "-o", {}, "", "p")[0][-2:] == ["--", "-o"]
+    assert changes.line(trust, "-o", {}, "", "p")[0][-3:] == ["--", "-o", "-"]
+    assert "--" not in changes.line(retire, "gpu-1", {}, "", "p")[0]
+
+
+@pytest.mark.parametrize("name", changes.CHANGES)
+def test_each_change_declares_fields_that_its_request_has(name: str) -> None:
+    change = changes.CHANGES[name]
+    fields = set(changes.schema(change.endpoint.request)["properties"])
+    named = {*change.arguments.split(), *change.flags, *change.fixed, *change.hidden.split(), *change.choices}
+    assert named <= fields
+    assert not change.target or f"{{{change.target}}}" in change.endpoint.path
+    kind = next((item for item in kinds.KINDS if item.plural == change.of), None)
+    assert not change.of or kind is not None
+    if kind is not None and change.target:
+        attributes = {change.key or change.target, *change.states.split()[:1]}
+        assert attributes <= set(kind.struct.__struct_fields__)
+
+
+def test_an_open_request_for_an_app_is_a_notice_for_those_who_decide() -> None:
+    asked = EntitlementRequest(
+        project_id="p", app_slug="tiny", state="open", reason="a course", requested_by="u", requested_at=NOW
+    )
+    facts = attention.Facts("p", [], {}, [], [], requests=[asked])
+    (notice,) = attention.notices(facts, NOW)
+    assert (notice.subject, notice.action, notice.url) == ("tiny", "Decide", "/p/p/catalog")
+    assert "a course" in notice.text
