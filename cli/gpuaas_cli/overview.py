@@ -27,6 +27,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "restart": ("instances", "stop and start an app"),
         "upgrade": ("instances", "move an instance to another version of its app"),
         "rollback": ("instances", "return an instance to its app version before the last upgrade"),
+        "reconfigure": ("instances", "change inputs of a running instance, or return to the previous ones"),
         "decommission": ("instances", "remove an app instance from all its machines"),
         "op": ("op", "watch operations or wait for them; retry, cancel, undo or close one"),
         "action": ("action", "list and run the actions that the app of an instance offers"),
@@ -50,6 +51,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "credential": ("access", "store private SSH keys that apps need to log in to other hosts"),
         "ssh-key": ("access", "register and delete your own public SSH keys"),
         "app": ("app", "register, publish and retire app versions, set who may deploy them"),
+        "entitlement": ("entitlement", "request apps for a project, list and refuse such requests"),
         "artifact": ("artifact", "publish, verify, promote and revoke artifacts, set which signing keys are trusted"),
     },
     "Who may do what": {

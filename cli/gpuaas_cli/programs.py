@@ -1,8 +1,11 @@
-"""Find the other programs of the platform. `main` replaces itself with them, `local` starts them."""
+"""Find the other programs of the platform. `main` replaces itself with them, `local` and `commands` start them."""
 
 import os
 import shutil
+import signal
+import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 
@@ -15,3 +18,25 @@ def find(name: str) -> str | None:
     """Return the program in the folder of this Python interpreter, else the one on the PATH."""
     beside = Path(sys.executable).parent / name
     return str(beside) if os.access(beside, os.X_OK) else shutil.which(name)
+
+
+def run(command: Sequence[str]) -> int:
+    """Run a program and return its exit status. It gets the signals that stop this process, and ends before it."""
+    received: list[int] = []
+    started: list[subprocess.Popen[bytes]] = []
+
+    def pass_on(number: int, _: object) -> None:
+        received.append(number)
+        for program in started:
+            program.send_signal(number)
+
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with subprocess.Popen(command) as program:
+            started.append(program)
+            for number in received:  # while the program was being started
+                program.send_signal(number)
+            return program.wait()
+    finally:
+        for restored, handler in before.items():
+            signal.signal(restored, handler)

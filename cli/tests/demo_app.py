@@ -13,9 +13,11 @@ from gpuaas_sdk.controller import (
     Command,
     Connection,
     Evidence,
+    Leftover,
     Member,
     Operation,
     Permanent,
+    PlannedChange,
     Preview,
     Reconciliation,
     ReportedCondition,
@@ -81,6 +83,18 @@ async def change_version(op: Operation) -> None:
         await op.report(member, status="ready", version=op.to_version)
 
 
+@app.operation("reconfigure")
+async def reconfigure(op: Operation) -> None:
+    await op.step("change the inputs", _nothing)
+
+
+@app.preview("reconfigure")
+async def preview_reconfigure(op: Operation) -> Preview:
+    before, after = op.inputs_before.get("replicas"), op.inputs_after.get("replicas")
+    change = PlannedChange(subject="replicas", before=str(before), after=str(after), effect="the head restarts")
+    return Preview(answered=True, source="demo status", changes=[change])
+
+
 @app.operation("replace", role="worker")
 async def replace(op: Operation) -> None:
     for member in op.targets:
@@ -112,6 +126,17 @@ async def preview(op: Operation) -> Preview:
 @app.action("greet")
 async def greet(op: Operation) -> dict[str, Any]:
     return {"greeting": f"hello {op.inputs['name']}", "times": op.inputs.get("times", 1)}
+
+
+@app.action("guests.list")
+async def guests(op: Operation) -> dict[str, Any]:
+    names = op.inputs.get("names", [])
+    stays = [None, 1.5, 2]
+    rows = [
+        {"guest": name, "seat": "none" if name == "mallory" else seat, "stay": stays[seat], "came": seat % 2 == 0}
+        for seat, name in enumerate(names)
+    ]
+    return {"rows": rows, "note": f"{len(rows)} guests"}
 
 
 @app.operation("remove", role="worker")
@@ -172,7 +197,8 @@ async def _start(op: Operation, member: Member) -> None:
 
 async def _take_away(op: Operation, member: Member) -> None:
     await op.report(member, status="removing", evidence=_idle())
-    await op.report(member, status="removed")
+    left = [Leftover(what="/tmp/x", why="the log is kept")]
+    await op.report(member, status="removed", removed=["the demo"], left=left)
 
 
 def _idle() -> Evidence:

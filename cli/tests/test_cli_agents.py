@@ -70,6 +70,11 @@ def test_a_release_is_installed_only_after_another_person_approved_it(
     assert fleet("agent", "list", "-o", "json").json["items"] == [again]
 
 
+def test_a_region_without_nodes_is_an_error_and_not_a_finished_upgrade(fleet: Cli, release: dict[str, Any]) -> None:
+    ended = fleet("agent", "upgrade", "--region", "absent", "--to", release["version"], "--reason", "x", expect=4)
+    assert "No node matches" in ended.err
+
+
 def test_what_is_not_a_signed_build_is_not_registered(fleet: Cli, archive: Path, tmp_path: Path) -> None:
     file = tmp_path / "agent.pyz"
     assert "cannot be read" in fleet("agent", "register", str(file), expect=64).err

@@ -55,7 +55,7 @@ SUBCOMMANDS = {
 SINGLE = [
     *("up", "down", "get", "triage", "access", "whoami", "can-i", "login", "logout", "ssh", "doctor"),
     *("explain", "schema", "events", "password", "break-glass"),
-    *("deploy", "stop", "start", "restart", "upgrade", "rollback", "decommission"),
+    *("deploy", "stop", "start", "restart", "upgrade", "rollback", "reconfigure", "decommission"),
 ]
 
 

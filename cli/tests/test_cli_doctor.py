@@ -39,6 +39,12 @@ CASES: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "an unknown name": ({"reached": Reached("x", 1, error="unknown")}, "name lookup", "fail", "getent hosts x"),
     "a closed port": ({"reached": Reached("x", 1, ("a",), error="refused")}, "connection", "fail", "gpuaas up"),
     "a foreign certificate": ({"certificate": Certificate(error="self-signed")}, "certificate", "fail", "gpuaas login"),
+    "a server without TLS": (
+        {"certificate": Certificate(error="the server does not use TLS", uses_tls=False)},
+        "certificate",
+        "fail",
+        "gpuaas login --server http:",
+    ),
     "an old certificate": ({"certificate": Certificate(NOW + 24 * HOUR)}, "certificate", "warn", "Ask the operator"),
     "another program": ({"version": Version(error="404")}, "versions", "fail", "gpuaas login"),
     "an old server": ({"version": Version("0.0.9", 0)}, "versions", "fail", "Install the CLI of release 0.0.9"),
@@ -95,6 +101,13 @@ def test_a_server_that_is_down_is_found_at_its_port(cli: Cli, free_port: int) ->
     assert (
         f"fail     connection      127.0.0.1:{free_port} does not accept a connection: Connection refused" in ended.out
     )
+
+
+def test_a_server_without_tls_is_not_called_untrusted(cli: Cli, server: Any) -> None:
+    """No authority helps there: the address has the wrong scheme."""
+    ended = cli("doctor", "--server", server.url.replace("http:", "https:"), expect=1)
+    assert "fail     certificate     the server does not use TLS\n" in ended.out
+    assert f"next: gpuaas login --server {server.url}\n" in ended.out
 
 
 def test_a_file_of_settings_that_is_broken_is_reported_and_not_fatal(stranger: Cli) -> None:

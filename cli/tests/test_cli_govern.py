@@ -102,6 +102,12 @@ def test_a_token_that_was_pasted_over_two_lines_is_used_without_the_break(cli: C
     assert "gpuaas_" not in ended.err
 
 
+def test_a_project_that_does_not_exist_is_named_once(cli: Cli) -> None:
+    ended = cli("project", "use", "absent", expect=4)
+    assert "There is no project absent, or you have no access to it" in ended.err
+    assert "next: gpuaas get projects\n" in ended.err
+
+
 def test_can_i_answers_with_its_exit_code(cli: Cli) -> None:
     assert cli("can-i", "apps.instance.create").out == "yes\n"
     refused = cli("can-i", "apps.operation.execute", expect=1)
@@ -138,6 +144,11 @@ def test_the_audit_trail_is_searched(cli: Cli, as_ada: Cli) -> None:
     assert {row["action"] for row in rows["items"]} == {"identity.user.create"}
     assert cli("audit", "list", "--platform", "--limit", "1").err.startswith(
         "There may be more rows: repeat the command with --after "
+    )
+    newest = ("audit", "list", "--platform", "--action", "identity.user.create", "--order", "newest")
+    assert cli(*newest, "-o", "json").json["items"] == rows["items"][::-1]
+    assert cli(*newest, "--limit", "1").err.startswith(
+        "There may be older rows: repeat the command with a larger --limit"
     )
     actor = cli("whoami", "-o", "json").json["actor_id"]
     assert cli("audit", "list", "--actor", actor, "-o", "json").json["items"]

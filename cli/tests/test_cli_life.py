@@ -42,6 +42,13 @@ def test_an_app_is_stopped_started_and_restarted(lively: Cli) -> None:
     assert _status(lively) == "running"
 
 
+def test_describe_shows_the_operations_of_an_instance_with_the_newest_last(lively: Cli) -> None:
+    lively("restart", "lively")
+    read = lively("describe", "instance", "lively", "-o", "json").json["operations"]
+    assert [operation["kind"] for operation in read if operation["kind"] != "preview"][-1] == "restart"
+    assert read == sorted(read, key=lambda operation: operation["created_at"])
+
+
 @pytest.mark.parametrize("command", [("decommission", "lively"), ("secret", "revoke", "lively", "join-key")])
 def test_what_cannot_be_undone_needs_yes_without_a_terminal(lively: Cli, command: tuple[str, ...]) -> None:
     ended = lively(*command, expect=64)
@@ -75,6 +82,37 @@ def test_an_upgrade_takes_the_newest_version_and_can_be_rolled_back(lively: Cli)
     lively("rollback", "lively", "--reason", "trying it")
     assert lively("get", "instance", "lively", "-o", "json").json["app_version"] == "1.0.0"
     lively("app", "withdraw", "demo", "1.1.0", "--reason", "the other tests deploy 1.0.0")
+
+
+def test_inputs_of_a_running_instance_are_changed_and_changed_back(lively: Cli) -> None:
+    would = lively("reconfigure", "lively", "--set", "replicas=3", "--dry-run").out
+    assert would.startswith("would reconfigure lively: replicas: default → 3\n")
+    assert "changes replicas: None → 3 (the head restarts)" in would
+    assert "reconfigure lively succeeded in " in lively("reconfigure", "lively", "--set", "replicas=3").out
+    assert lively("get", "instance", "lively", "-o", "json").json["inputs"]["replicas"] == 3
+    lively("reconfigure", "lively", "--previous", "--reason", "trying it")
+    assert "replicas" not in lively("get", "instance", "lively", "-o", "json").json["inputs"]
+    lively("reconfigure", "lively", "--set", "replicas=4")
+    lively("reconfigure", "lively", "--unset", "replicas")
+    assert "replicas" not in lively("get", "instance", "lively", "-o", "json").json["inputs"]
+
+
+@pytest.mark.parametrize(
+    ("options", "expect", "message"),
+    [
+        ((), 64, "Name inputs with --set or --unset, or add --previous"),
+        (("--previous", "--set", "replicas=1"), 64, "Name inputs with --set or --unset, or add --previous"),
+        (("--set", "behaviour=fail"), 1, "does not allow a change of behaviour after the deploy"),
+        (("--set", "behaviour=fail"), 1, "These inputs can be changed: replicas"),
+        (("--set", "replica=1"), 64, "has no input 'replica'"),
+        (("--unset", "replicas"), 5, "Nothing would change"),
+    ],
+)
+def test_a_reconfigure_that_is_not_possible_is_explained(
+    lively: Cli, options: tuple[str, ...], expect: int, message: str
+) -> None:
+    assert message in lively("reconfigure", "lively", *options, expect=expect).err
+    assert _status(lively) == "running"
 
 
 def test_a_dry_run_shows_what_would_be_interrupted(lively: Cli) -> None:
@@ -139,8 +177,32 @@ def test_an_action_brings_its_result(lively: Cli) -> None:
     assert ended.json["result"] == {"greeting": "hello bob", "times": 1}
 
 
+def test_the_result_of_an_action_with_columns_is_a_table_and_its_data_are_rows(lively: Cli) -> None:
+    guests = ("action", "run", "lively", "guests.list", "--input")
+    table = [
+        "GUEST  SEAT  LONGEST_STAY[H]  CAME",
+        "ada    0     -                yes",
+        "bob    1     1.5              no",
+    ]
+    ended = lively(*guests, "names=ada,bob")
+    assert ended.out.splitlines()[-4:] == [*table, "2 guests"]
+    ended = lively(*guests, "names=ada", "-o", "json")
+    assert ended.json["result"]["rows"] == [{"guest": "ada", "seat": 0, "stay": None, "came": True}]
+    page = lively("describe", "operation", ended.json["operation_id"]).out
+    assert "GUEST  SEAT  STAY  CAME" in page, "a page without the manifest has the names of the columns"
+    assert lively(*guests, "names=").out.splitlines()[-2:] == ["No rows.", "0 guests"]
+
+
+def test_a_result_that_does_not_fit_its_columns_fails_the_action(lively: Cli) -> None:
+    ended = lively("action", "run", "lively", "guests.list", "--input", "names=mallory", expect=1)
+    assert "The result of guests.list does not fit the columns in the manifest: row 1: seat is not" in ended.err
+
+
 def test_an_action_is_checked_before_it_is_asked_for(lively: Cli) -> None:
-    assert "Demo has no action 'dance'; it has greet" in lively("action", "run", "lively", "dance", expect=4).err
+    assert (
+        "Demo has no action 'dance'; it has greet, guests.list"
+        in lively("action", "run", "lively", "dance", expect=4).err
+    )
     ended = lively("action", "run", "lively", "greet", "--input", "nam=ada", expect=64)
     assert "greet has no input 'nam'; did you mean name?" in ended.err
     assert "code=validation_error" in lively("action", "run", "lively", "greet", expect=1).err
@@ -191,7 +253,7 @@ def test_an_operation_that_no_controller_can_finish_is_declared_done(broken: str
     assert (ended.json["status"], ended.json["exits_taken"][0]["name"]) == ("succeeded", "force_complete")
 
 
-def test_a_way_out_needs_a_reason(broken: str, cloud: Cli) -> None:
+def test_an_exit_needs_a_reason(broken: str, cloud: Cli) -> None:
     assert "--reason" in cloud("op", "cancel", broken, expect=64).err
 
 

@@ -131,6 +131,12 @@ def test_values_are_typed_by_the_form() -> None:
     assert values.build(MANIFEST, ["worker_allocations=a, b"]) == {"worker_allocations": ["a", "b"]}
 
 
+def test_a_value_that_is_no_number_is_answered_with_the_kind_of_value_that_is_needed() -> None:
+    with pytest.raises(failures.Failure, match="replicas takes an integer, not 'many'") as caught:
+        values.build(MANIFEST, ["replicas=many"])
+    assert caught.value.fix == "--set replicas=INTEGER"
+
+
 def test_the_only_topology_needs_no_name() -> None:
     assert values.topology(MANIFEST, "") == "split"
     with pytest.raises(failures.Failure, match="choose from split"):
@@ -273,18 +279,18 @@ def test_an_operation_is_called_by_what_it_does(fields: dict[str, str], title: s
 
 def test_an_exit_that_the_caller_may_not_take_is_shown_with_its_permission() -> None:
     forbidden = [Exit(name="tombstone", permission="apps.operation.tombstone", permitted=False, meaning="give up")]
-    assert steps.ways_out(make(Operation, operation_id="op_1", exits=[])) == []
-    assert steps.ways_out(make(Operation, operation_id="op_1", exits=forbidden)) == [
+    assert steps.exit_commands(make(Operation, operation_id="op_1", exits=[])) == []
+    assert steps.exit_commands(make(Operation, operation_id="op_1", exits=forbidden)) == [
         "tombstone needs apps.operation.tombstone"
     ]
 
 
-def test_ways_out_are_pasteable_where_the_caller_may_take_them() -> None:
+def test_exits_are_commands_to_paste_where_the_caller_may_take_them() -> None:
     exits = [
         Exit(name="retry", permission="apps.operation.retry", permitted=True, meaning="again"),
         Exit(name="force_complete", permission="apps.operation.force_complete", permitted=False, meaning="done"),
     ]
-    assert steps.ways_out(make(Operation, operation_id="op_1", exits=exits)) == [
+    assert steps.exit_commands(make(Operation, operation_id="op_1", exits=exits)) == [
         "gpuaas op retry op_1 --reason REASON  # again",
         "force-complete needs apps.operation.force_complete",
     ]

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from gpuaas_contract.endpoint import Answer, Endpoint, RequestBody
 from gpuaas_contract.errors import NotFound
-from gpuaas_contract.identity import PROJECT_LIST, Token
+from gpuaas_contract.identity import PROJECT_GET, PROJECT_LIST, Token
 from gpuaas_contract.wire import PAGE_SIZE_MAX, Item, NoBody, Page
 from gpuaas_sdk.auth import BearerToken, NoAuth
 from gpuaas_sdk.client import Client, Tagged
@@ -70,7 +70,9 @@ class Session:
         except NotFound as error:
             # The server sends the same error for a hidden project and for one that does not exist.
             if error.message == NotFound.title and "project_id" in path:
-                error.message = f"Not found in project {path['project_id']}, or you have no access to it"
+                is_the_project = endpoint.path == PROJECT_GET.path
+                place = "" if is_the_project else f" in project {path['project_id']}"
+                error.message = f"Not found{place}, or you have no access to it"
                 error.fix = "gpuaas get projects"
             raise
 

@@ -4,7 +4,7 @@ gpuaas action
     Actions are declared by an app; each needs the permission the app names for it.
 gpuaas action list slurm
     List the actions that the app of an instance offers.
-gpuaas action run slurm add-user --input name=ada
+gpuaas action run slurm users.add --input names=ada,bob
     Run an action of an app instance and show its result.
     action ACTION
     --reason: Why you do this; stored with the operation.
@@ -31,7 +31,8 @@ async def _run(call: Call) -> Any:
     given = files.document(call["file"], dict[str, Any], "a list of inputs") if call["file"] else {}
     spec = _pick(await _manifest(call), call["action"], call["instance_id"])
     typed = values.typed(spec.name, spec.input_schema, call["pairs"] or [], "--input")
-    return await call.follow(await call.send(inputs={**given, **typed}), spec.title)
+    columns = spec.result.columns if spec.result else ()
+    return await call.follow(await call.send(inputs={**given, **typed}), spec.title, columns)
 
 
 async def _manifest(call: Call) -> catalog.Manifest:

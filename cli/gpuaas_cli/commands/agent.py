@@ -82,6 +82,8 @@ async def _chosen(call: Call) -> list[capacity.Node]:
     if call["nodes"]:
         return [await call.session.call(capacity.NODE_GET, node_id=name) for name in words(call["nodes"])]
     nodes = await call.session.every(capacity.NODE_LIST, query={"sku": call["sku"], "region": call["region"]})
+    if not nodes:
+        raise failures.not_found("No node matches; nothing was changed", "gpuaas node list -o wide")
     return sorted(nodes, key=lambda node: (len(node.name), node.name))
 
 

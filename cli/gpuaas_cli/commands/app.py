@@ -2,6 +2,21 @@
 
 gpuaas app
     Apps have versions; a version is registered by its manifest, then published, then entitled per project.
+gpuaas app init hello --kind service
+    Write a new app into the folder NAME: manifest, controller, workload, unit file, tests, docs. It works as it is.
+    name NAME
+    --kind: service (servers), batch (a head and workers) or quorum (peers that keep data together).
+gpuaas app conformance hello
+gpuaas app conformance hello --check residue --junit conformance.xml
+    Prove that an app is sound: run its controller against a fake platform and disturb it. Exit status 0: it conforms;
+    1: it does not. Needs no server; the app must be installed with its extra `conformance`.
+    app APP
+    checks --check NAME: Only this check; repeatable. --list shows all.
+    kinds --kind KIND: Only this kind of operation, such as deploy; repeatable.
+    listed --list: Print the checks and what each tries to disprove.
+    --json FILE: Write the score card as JSON.
+    --junit FILE: Write the score card as JUnit XML.
+    --report FILE: Write the gaps by class, as Markdown.
 gpuaas app register manifest.yaml
     Register an app version.
     body MANIFEST: YAML or JSON file; - is stdin.
@@ -28,9 +43,36 @@ gpuaas app entitle slurm --versions '1.4.*' --channels stable --instances-max 2
 
 from gpuaas_contract import catalog
 from gpuaas_contract.catalog import AppVersion
+from gpuaas_sdk import scaffold
 
-from gpuaas_cli import output, terminal
-from gpuaas_cli.runner import Call, Command, Field, Levels, words
+from gpuaas_cli import failures, output, programs, terminal
+from gpuaas_cli.runner import SWITCH, Call, Command, Field, Levels, words
+
+_FILES = ("json", "junit", "report")
+
+
+def _init(call: Call) -> None:
+    try:
+        made = scaffold.create(call["name"], call["kind"])
+    except scaffold.CannotCreate as error:
+        raise failures.usage(str(error), f"gpuaas app init {error.name} --kind service") from error
+    terminal.out("\n".join(str(path) for path in made))
+    output.talk(f"next: pip install -e './{call['name']}[conformance]' && gpuaas app conformance {call['name']}")
+
+
+def _conformance(call: Call) -> int:
+    """Run the app's own command, so that no code of an app runs in this process."""
+    name = f"gpuaas-{call['app']}-conformance"
+    program = programs.find(name)
+    if program is None:
+        raise failures.not_found(
+            f"There is no command {name}: the app is not installed here, or has no conformance driver",
+            f"pip install -e './{call['app']}[conformance]'",
+        )
+    flags = [word for check in call["checks"] or [] for word in ("--check", check)]
+    flags += [word for kind in call["kinds"] or [] for word in ("--kind", kind)]
+    flags += [word for option in _FILES if call[option] for word in (f"--{option}", call[option])]
+    return programs.run([program, *flags, *(["--list"] if call["listed"] else [])])
 
 
 def _print_whole(call: Call, version: AppVersion) -> None:
@@ -38,7 +80,14 @@ def _print_whole(call: Call, version: AppVersion) -> None:
     terminal.out(output.encoded(form, output.plain(version)))
 
 
+_MANY = Field(type=list[str], default=None)
 COMMANDS = {
+    "app init": Command(offline=_init, extra={"name": Field(default=...), "kind": Field(default="service")}),
+    "app conformance": Command(
+        offline=_conformance,
+        extra={"app": Field(default=...), "checks": _MANY, "kinds": _MANY, "listed": SWITCH}
+        | {option: Field(default="") for option in _FILES},
+    ),
     "app register": Command(
         catalog.VERSION_REGISTER,
         next=lambda made: f"gpuaas app publish {made.app_slug} {made.version}" if made.state == "registered" else "",

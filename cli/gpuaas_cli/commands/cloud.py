@@ -6,7 +6,7 @@ gpuaas up --nodes 3
     --nodes: Machines.
     --app: App to deploy.
     --lab: Name of the local cloud; clouds with different names have separate data.
-    --port: Port of the server on 127.0.0.1.
+    --port: Port of the server on 127.0.0.1; the web console has the next one.
     deploy --deploy/--no-deploy: Deploy the app, or only start its controller so that you can deploy it.
     --toolchain: New machines have gcc, git, Open MPI, pip and venv. They have no route to the internet to install them.
     --control-plane-only: Start only the server, without machines. Needs no root.

@@ -30,6 +30,9 @@ from gpuaas_cli.runner import Call, Command
 from gpuaas_cli.show import story
 from gpuaas_cli.work import follow
 
+OPERATIONS_READ = 200
+"""An instance has more operations each day. `gpuaas get operations --instance NAME` lists all."""
+
 
 async def _instance(call: Call) -> tuple[output.Lines, Any]:
     connection = call.session
@@ -77,8 +80,13 @@ async def _instances(connection: Session, named: str) -> list[str]:
 
 
 async def _operations(connection: Session, instance_id: str, wanted: str = "") -> list[Operation]:
-    """Return operations, with steps only for `wanted` or else the last failed one, because the list has no steps."""
-    operations = await connection.every(OPERATION_LIST, query={"instance_id": instance_id})
+    """Return the newest changes, the oldest of them first: no previews and no actions, which can be many. The list has
+    no steps, so they are read for one operation only: for `wanted`, or else for the last that failed."""
+    query = {"instance_id": instance_id, "order": "newest", "changes": "true"}
+    newest, _ = await connection.first(OPERATIONS_READ, OPERATION_LIST, query=query)
+    if wanted and not any(item.operation_id == wanted for item in newest):
+        newest.append(await connection.call(OPERATION_GET, operation_id=wanted))
+    operations = newest[::-1]
     failed = [item.operation_id for item in operations if item.status == "failed"]
     shown = wanted or (failed[-1] if failed else "")
     return [await _with_steps(connection, item) if item.operation_id == shown else item for item in operations]
@@ -95,7 +103,7 @@ def _show(call: Call, gathered: tuple[output.Lines, Any]) -> None:
 
 
 _OF_INSTANCE = (INSTANCE_GET, ROLE_LIST, MEMBER_LIST, HOLD_LIST, OPERATION_LIST, CONTROLLER_LIST)
-_OF_MEMBER = (MEMBER_GET, INSTANCE_LIST, ALLOCATION_GET, OPERATION_LIST)
+_OF_MEMBER = (MEMBER_GET, INSTANCE_LIST, ALLOCATION_GET, OPERATION_LIST, OPERATION_GET)
 COMMANDS = {
     "describe instance": Command(calls=_OF_INSTANCE, work=_instance, show=_show),
     "describe operation": Command(calls=(OPERATION_GET, OPERATION_STEPS, MEMBER_LIST), work=_operation, show=_show),

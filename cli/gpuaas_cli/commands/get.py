@@ -5,8 +5,9 @@ gpuaas get operations -o json
     List the resources of a kind, or show one of them.
 
     KIND is one of orgs, projects, users, sessions, bindings, service-accounts, nodes, agent-releases, allocations,
-    grants, credentials, ssh-keys, apps, entitlements, artifacts, trust-keys, instances, members, operations,
-    controllers, events, audit, usage; singular and short forms (inst, alloc, op, sa) work too.
+    grants, credentials, ssh-keys, apps, entitlements, app-requests, app-offers, artifacts, trust-keys,
+    instances, members, operations, controllers, events, audit, usage;
+    singular and short forms (inst, alloc, op, sa) work too.
     Of roles, holds and secrets those of one instance are listed: gpuaas get secrets INSTANCE; gpuaas get members
     INSTANCE works too.
     kind KIND

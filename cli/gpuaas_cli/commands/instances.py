@@ -15,6 +15,13 @@ gpuaas upgrade demo --version 1.1.0
     Move an instance to another version, if its app offers it. Inputs stay as they are, except those named with --set.
     --version: Version to move to; by default the newest that the project may deploy.
     sets --set KEY=VALUE: An input; repeatable.
+gpuaas reconfigure slurm --set default_time=2-00:00:00 --dry-run
+gpuaas reconfigure slurm --set default_time=2-00:00:00 --reason "long trainings"
+gpuaas reconfigure slurm --previous --reason "jobs wait too long"
+    Change inputs of a running instance, if its app offers it. --dry-run shows what would change and what restarts.
+    previous --previous: Return to the inputs before the last reconfigure.
+    sets --set KEY=VALUE: An input that the app allows to change; repeatable.
+    unset --unset KEY: Return an input to its default; repeatable.
 gpuaas stop demo --reason "power maintenance"
     Stop an app on every machine, if the app offers it. Running work ends; members, machines and data stay.
 gpuaas start demo
@@ -57,6 +64,7 @@ from gpuaas_contract import instances
 from gpuaas_contract.capacity import ALLOCATION_GET
 from gpuaas_contract.errors import NotFound
 from gpuaas_contract.holds import HOLD_LIFT, HOLD_LIST, HOLD_PLACE
+from gpuaas_contract.operations import Operation
 
 from gpuaas_cli import failures, output
 from gpuaas_cli.input import ask, values
@@ -100,6 +108,26 @@ async def _upgrade(call: Call) -> int:
     inputs = {**instance.inputs, **given} if given else None
     operation = await call.send(version=wanted.version, inputs=inputs)
     return await call.follow(operation, f"{len(operation.targets)} members, from {instance.app_version}")
+
+
+async def _reconfigure(call: Call) -> int:
+    instance = await call.session.call(instances.INSTANCE_GET, instance_id=call["instance_id"])
+    version = await versions.find(call.session, instance.app_slug, instance.app_version)
+    given: dict[str, object] = values.build(version.manifest, call["sets"] or [])
+    operation = await call.send(inputs=given | dict.fromkeys(call["unset"] or []))
+    return await call.follow(operation, _changes(operation))
+
+
+def _changes(operation: Operation) -> str:
+    """Return the inputs that the operation changes, as a line for people."""
+    before, after = operation.inputs_before, operation.inputs
+    changed = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
+    return ", ".join(f"{name}: {before.get(name, 'default')} → {after.get(name, 'default')}" for name in changed)
+
+
+def _check_inputs(call: Call) -> None:
+    if bool(call["sets"] or call["unset"]) == call["previous"]:
+        raise failures.usage("Name inputs with --set or --unset, or add --previous", "gpuaas app show APP")
 
 
 async def _confirm(call: Call) -> None:
@@ -148,6 +176,13 @@ COMMANDS = {
     "start": instances.START,
     "restart": instances.RESTART,
     "rollback": instances.ROLLBACK,
+    "reconfigure": Command(
+        instances.RECONFIGURE,
+        fields={"inputs": None},
+        extra=_SETS | {"unset": Field(type=list[str], default=None)},
+        check=_check_inputs,
+        work=_reconfigure,
+    ),
     "decommission": Command(instances.DECOMMISSION, confirm=_confirm),
     "role reset-breaker": instances.BREAKER_RESET,
     "hold place": Command(

@@ -11,8 +11,15 @@ gpuaas op wait op_01k9z0c5p3v2m8q7r6t5w4x3y2 --timeout 600
     --timeout: Longest time to wait, in seconds; 0: until the operation ends.
 gpuaas op log op_01k9z0c5p3v2m8q7r6t5w4x3y2
     Show the lines of the app controller's log about an operation, oldest first. Secrets are replaced.
+gpuaas op statement op_01k9z0c5p3v2m8q7r6t5w4x3y2 --verify
+gpuaas op statement op_01k9z0c5p3v2m8q7r6t5w4x3y2 -o json > statement.json
+    Show what a remove or a decommission removed and what it left, and why. The platform signs it.
+    --verify: Check the signature with the platform's public key; exit status 1 if it does not match.
+    --key FILE: Check the signature with this public key instead, which you have saved before.
+gpuaas op statement-key > statement-key.pem
+    Print the public key of the platform's statements. Store it apart from them.
 gpuaas op retry op_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "the network is back"
-    Retry a failed operation. Steps that succeeded are not repeated.
+    Retry a failed operation. Steps that succeeded are not repeated, unless a member was repaired since.
 gpuaas op cancel op_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "wrong machine"
     Stop an operation and undo its changes. An operation that no controller has started ends at once.
 gpuaas op compensate op_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "give the machines back"
@@ -30,12 +37,15 @@ gpuaas op tombstone op_01k9z0c5p3v2m8q7r6t5w4x3y2 --reason "the machine burnt do
 import asyncio
 
 from gpuaas_contract.operations import EXITS, OPERATION_GET, OPERATION_LOG, LogLine
+from gpuaas_contract.statements import STATEMENT_GET, STATEMENT_KEY_GET, SignedStatement
+from gpuaas_sdk import statements as signatures
 from msgspec.inspect import FloatType
 
-from gpuaas_cli import failures
+from gpuaas_cli import failures, output
+from gpuaas_cli.input import files
 from gpuaas_cli.output import table
-from gpuaas_cli.runner import Call, Command, Field, nothing
-from gpuaas_cli.show import steps
+from gpuaas_cli.runner import SWITCH, Call, Command, Field, nothing
+from gpuaas_cli.show import statements, steps
 from gpuaas_cli.work import follow
 
 
@@ -57,6 +67,22 @@ def _time(line: LogLine) -> str:
     return steps.moment(line.logged_at)
 
 
+async def _statement(call: Call) -> SignedStatement:
+    signed: SignedStatement = await call.send()
+    if call["key"] or call["verify"]:
+        key = files.text(call["key"]) if call["key"] else (await call.session.call(STATEMENT_KEY_GET)).public_key_pem
+        try:
+            signatures.verify(signed, key)
+        except signatures.NotVerified as error:
+            raise failures.Failure(f"The statement is not verified: {error}", "Do not trust the statement") from error
+    return signed
+
+
+def _verified(call: Call, signed: SignedStatement) -> None:
+    if call["key"] or call["verify"]:
+        output.talk(f"The signature is valid (key {signed.key_id}).")
+
+
 _TIMEOUT = Field(type=FloatType(ge=0), default=0)
 COMMANDS = {
     "op follow": Command(calls=(OPERATION_GET,), work=_follow, show=nothing),
@@ -65,6 +91,15 @@ COMMANDS = {
         OPERATION_LOG,
         table=table("TIME LEVEL EVENT DETAIL", "event", TIME=_time, DETAIL=steps.log_detail),
     ),
+    "op statement": Command(
+        STATEMENT_GET,
+        also=(STATEMENT_KEY_GET,),
+        extra={"verify": SWITCH, "key": Field(type=str, default="")},
+        work=_statement,
+        page=statements.page,
+        then=_verified,
+    ),
+    "op statement-key": Command(STATEMENT_KEY_GET, page=lambda key: key.public_key_pem.splitlines()),
     "op retry": EXITS["retry"],
     "op cancel": Command(EXITS["cancel"], wanted="cancelled"),
     "op compensate": Command(EXITS["compensate"], wanted="cancelled"),

@@ -10,7 +10,7 @@ gpuaas audit
     The audit trail has one row for each change and each refused request. Each row contains the hash of the row before.
 gpuaas audit list --action authz.deny --since 24h
 gpuaas audit list --org acme --target inst_01k9z0c5p3v2m8q7r6t5w4x3y2
-    The audit trail of the project, of an organisation, or of everything; oldest first.
+    The audit trail of the project, of an organisation, or of everything.
     correlation_id --correlation: Only rows with this correlation id.
     actor_id --actor: Only rows of the user or service account with this id.
     --action: Only rows of this action; authz.deny and policy.deny are refused requests.
@@ -19,6 +19,7 @@ gpuaas audit list --org acme --target inst_01k9z0c5p3v2m8q7r6t5w4x3y2
     --since TIME: From then on: 2030-01-31T08:00:00Z, or 2h for two hours ago.
     --until TIME: Up to then.
     --after: Only rows after this cursor.
+    --order: Which rows come first.
     --limit: At most this many rows.
 gpuaas usage
     Apps report usage; quantities are exact decimal numbers.
@@ -104,7 +105,9 @@ def _audit_show(call: Call, result: tuple[list[AuditRow], bool]) -> None:
     rows, more = result
     call.show(rows)
     if more and rows:
-        output.talk(f"There may be more rows: repeat the command with --after {rows[-1].cursor}")
+        older = "There may be older rows: repeat the command with a larger --limit"
+        newer = f"There may be more rows: repeat the command with --after {rows[-1].cursor}"
+        output.talk(older if call["order"] == "newest" else newer)
 
 
 def _filters(*, day: bool = False) -> dict[str, Field]:

@@ -75,6 +75,8 @@ def certificate(facts: Facts) -> Answer:
             return NEEDS_SERVER
         return "ok", "not needed: the connection is not encrypted" if facts.server.startswith("http:") else ""
     trusted = f"trusted by {facts.ca_file or 'the authorities of this system'}"
+    if not facts.certificate.uses_tls:
+        return "fail", facts.certificate.error, f"gpuaas login --server http:{facts.server.removeprefix('https:')}"
     if facts.certificate.error:
         fix = "gpuaas login --server URL --ca-file FILE, with the authority that your operator gives you"
         return "fail", f"the certificate is not {trusted}: {facts.certificate.error}", fix

@@ -39,6 +39,8 @@ class Config:
 class Certificate:
     ends_at: datetime.datetime | None = None
     error: str = ""
+    uses_tls: bool = True
+    """False if the server answered in plain text."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,8 @@ def _certificate(reached: network.Reached, trust: ssl.SSLContext) -> Certificate
         ):
             ends = str((encrypted.getpeercert() or {})["notAfter"])
     except (OSError, KeyError) as error:
+        if getattr(error, "reason", "") == "WRONG_VERSION_NUMBER":
+            return Certificate(error="the server does not use TLS", uses_tls=False)
         return Certificate(error=getattr(error, "verify_message", "") or str(error))
     return Certificate(datetime.datetime.fromtimestamp(ssl.cert_time_to_seconds(ends), datetime.UTC))
 

@@ -81,7 +81,17 @@ def _value(name: str, text: str, field: Mapping[str, Any], option: str) -> Any:
         if text.lower() not in _TRUE | _FALSE:
             raise failures.usage(f"{name} takes true or false, not {text!r}", f"{option} {name}=true")
         return text.lower() in _TRUE
-    return _json(name, text, option, or_text=kind not in ("integer", "number", "object"))
+    if kind in ("integer", "number"):
+        return _number(name, text, kind, option)
+    return _json(name, text, option, or_text=kind != "object")
+
+
+def _number(name: str, text: str, kind: str, option: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        wanted = "an integer" if kind == "integer" else "a number"
+        raise failures.usage(f"{name} takes {wanted}, not {text!r}", f"{option} {name}={kind.upper()}") from error
 
 
 def _json(name: str, text: str, option: str, *, or_text: bool = False) -> Any:

@@ -14,6 +14,9 @@ ssh-keys sshkey sshkeys: KEY=ssh_key_id ALGORITHM FINGERPRINT AGE=created_at COM
 apps: APP=app_slug VERSION STATE CHANNELS TOPOLOGIES ROLES* AGE=created_at* SUMMARY
 entitlements: APP=app_slug ENTITLED=enabled VERSIONS CHANNELS INSTANCES_MAX MEMBERS_MAX AGE=changed_at BY=changed_by*
     PROJECT=project_id
+app-requests entitlement-request entitlement-requests: APP=app_slug STATE BY=requested_by AGE=requested_at
+    DECIDED_BY=decided_by* DECIDED=decided_at REASON WHY=decision_reason
+app-offers offers: APP=app_slug VERSION ENTITLED REQUEST SUMMARY
 artifacts: ARTIFACT=artifact_id NAME LIFECYCLE TRUST CHANNELS BYTES=size_bytes AGE=created_at DIGEST MEDIA_TYPE*
     SOURCE* WHY
 trust-keys: KEY=trust_key_id STATE SCOPE BY=created_by* AGE=created_at FINGERPRINT
@@ -22,7 +25,17 @@ trust-keys: KEY=trust_key_id STATE SCOPE BY=created_by* AGE=created_at FINGERPRI
 from collections.abc import Sequence
 from typing import Any
 
-from gpuaas_contract import access, agents, artifacts, capacity, catalog, credentials, ssh_keys, trust_keys
+from gpuaas_contract import (
+    access,
+    agents,
+    artifacts,
+    capacity,
+    catalog,
+    credentials,
+    entitlement_requests,
+    ssh_keys,
+    trust_keys,
+)
 
 from gpuaas_cli.client.session import Session
 from gpuaas_cli.kinds.kind import AnyEndpoint, Filters, Kind, listed
@@ -86,6 +99,12 @@ KINDS = {
             "CHANNELS": lambda entitlement: ",".join(entitlement.channels) or "all",
         },
         getting=catalog.ENTITLEMENT_GET,
+    ),
+    "app-requests": Kind(
+        entitlement_requests.ENTITLEMENT_REQUEST_LIST, getting=entitlement_requests.ENTITLEMENT_REQUEST_GET
+    ),
+    "app-offers": Kind(
+        entitlement_requests.OFFER_LIST, {"REQUEST": lambda offer: offer.request.state if offer.request else ""}
     ),
     "artifacts": Kind(
         artifacts.LIST,

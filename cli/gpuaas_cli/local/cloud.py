@@ -16,7 +16,7 @@ from gpuaas_cli import failures, output, programs
 from gpuaas_cli.client import home
 from gpuaas_cli.client.session import Session, open_session
 from gpuaas_cli.flags import Flags
-from gpuaas_cli.local import apps, plan, processes, report, server
+from gpuaas_cli.local import apps, console, plan, processes, report, server
 from gpuaas_cli.work import waits
 
 ORG = "local"
@@ -28,7 +28,13 @@ MACHINES = "machines"
 
 def up(request: plan.CloudRequest) -> int:
     with locked(request):
-        return asyncio.run(_up(request))
+        return asyncio.run(_up_with_console(request))
+
+
+async def _up_with_console(request: plan.CloudRequest) -> int:
+    result = await _up(request)
+    await console.ensure(request)
+    return result
 
 
 @contextlib.contextmanager
@@ -161,6 +167,7 @@ def down(request: plan.CloudRequest, *, purge: bool) -> None:
         lab = report.Lab(request.lab) if (request.folder / MACHINES).exists() else None
         for file in sorted(request.folder.glob("*/controller.pid")):
             _stop(processes.Process(file.parent, "controller"), f"{file.parent.name} controller")
+        _stop(processes.Process(request.folder, "console"), "console")
         _stop(processes.Process(request.folder, "server"), "server")
         if lab:
             with report.step("stopping the machines", "machines stopped" + (" and deleted" if purge else "")):

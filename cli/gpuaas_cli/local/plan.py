@@ -11,13 +11,13 @@ from typing import Any, Literal
 from gpuaas_contract.capacity import Allocation, Node
 from gpuaas_contract.catalog import Manifest
 from gpuaas_contract.instances import Instance, Member
+from gpuaas_contract.lifecycles import LIVE_ALLOCATION
 
 GATEWAY_PORT = 7443
 PREFERRED_TOPOLOGY = "split"
 TOOLCHAIN_NOTE = (
     "Machines have no route to the internet. With --toolchain, new machines have gcc, git, Open MPI, pip and venv."
 )
-_LIVE_ALLOCATION = frozenset({"requested", "provisioning", "active"})
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,10 @@ class CloudRequest:
         return f"http://127.0.0.1:{self.port}"
 
     @property
+    def console(self) -> str:
+        return f"http://127.0.0.1:{self.port + 1}"
+
+    @property
     def folder(self) -> Path:
         return self.home / self.lab
 
@@ -55,6 +59,11 @@ class CloudRequest:
     def release_public_key(self) -> Path:
         return self.folder / f"{self.release_key.name}.pub"
 
+    @property
+    def console_links(self) -> Path:
+        """Folder of the one-time sign-in links."""
+        return self.folder / "console-links"
+
     def of_app(self, name: str) -> Path:
         return self.folder / self.app / name
 
@@ -69,6 +78,11 @@ def server_command(program: str, request: CloudRequest, gateway: str) -> list[st
     releases = ["--agent-release-key", str(request.release_public_key), "--agent-release-approvals", "0"]
     result = [program, "server", "--data", str(request.data), *releases, "--listen", f"127.0.0.1:{request.port}"]
     return [*result, "--listen", f"{gateway}:{GATEWAY_PORT}"] if gateway else result
+
+
+def console_command(program: str, request: CloudRequest) -> list[str]:
+    where = ["--listen", f"127.0.0.1:{request.port + 1}", "--links", str(request.console_links)]
+    return [program, "run", "--server", request.server, *where]
 
 
 def must_make_admin(*, has_token: bool, data_is_empty: bool) -> bool:
@@ -93,13 +107,13 @@ def not_ready(wanted: Sequence[str], nodes: Sequence[Node], seen_since: datetime
 
 
 def to_allocate(wanted: Sequence[str], allocations: Sequence[Allocation]) -> list[str]:
-    held = {item.node_name for item in allocations if item.status in _LIVE_ALLOCATION}
+    held = {item.node_name for item in allocations if item.status in LIVE_ALLOCATION}
     return [name for name in wanted if name not in held]
 
 
 def allocations_of(wanted: Sequence[str], allocations: Sequence[Allocation]) -> list[Allocation]:
     """Return the live allocation of each node, in the order of the nodes."""
-    by_node = {item.node_name: item for item in allocations if item.status in _LIVE_ALLOCATION}
+    by_node = {item.node_name: item for item in allocations if item.status in LIVE_ALLOCATION}
     return [by_node[name] for name in wanted if name in by_node]
 
 

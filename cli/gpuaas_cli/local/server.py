@@ -69,25 +69,33 @@ async def _token_works(request: plan.CloudRequest, known: home.Context | None) -
 async def _becomes_ready(process: Process, request: plan.CloudRequest) -> bool:
     """Wait until the server is ready; return False if its process ends before. Raise on a timeout."""
     async for _ in waits.attempts(READY_S, POLL_S):
-        if await asyncio.to_thread(_answers, f"{request.server}/readyz"):
+        if await asyncio.to_thread(answers, f"{request.server}/readyz"):
             return True
         if process.running() is None:
             return False
     raise failures.timeout(f"The server runs but is not ready after {READY_S:g} s", f"tail {process.log}")
 
 
-def _answers(url: str) -> bool:
+def answers(url: str) -> bool:
     with contextlib.suppress(OSError), _direct.open(url, timeout=2) as answer:
         return bool(answer.status == 200)
     return False
 
 
 def _require_free_port(port: int) -> None:
+    why_not = why_taken(port)
+    if why_not:
+        message = f"Port {port} is taken by another program ({why_not})"
+        fix = f"gpuaas up --port {port + 1}"
+        raise failures.Failure(message, fix=fix, code="port_taken", exit_code=failures.CONFLICT)
+
+
+def why_taken(port: int) -> str:
+    """Return why a program cannot listen on the port of 127.0.0.1; empty: the port is free."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            message = f"Port {port} is taken by another program ({os.strerror(error.errno or 0)})"
-            fix = f"gpuaas up --port {port + 1}"
-            raise failures.Failure(message, fix=fix, code="port_taken", exit_code=failures.CONFLICT) from error
+            return os.strerror(error.errno or 0)
+    return ""

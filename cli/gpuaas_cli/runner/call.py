@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+from gpuaas_contract.catalog import ResultColumn
 from gpuaas_contract.errors import NotFound
 from gpuaas_contract.wire import NoBody
 
@@ -119,10 +120,12 @@ class Call:
         given = {name: value for name, value in {**self.sent, **changes}.items() if value not in ("", None)}
         return {name: str(value).lower() if isinstance(value, bool) else value for name, value in given.items()}
 
-    async def follow(self, operation: Any, about: str = "") -> int:
+    async def follow(self, operation: Any, about: str = "", columns: Sequence[ResultColumn] = ()) -> int:
         about = about or f"{len(operation.targets)} members"
         detach, wanted = bool(self["detach"]), self.command.wanted
-        return await follow.finish(self.session, operation, about, detach=detach, dry_run=self.dry_run, wanted=wanted)
+        return await follow.finish(
+            self.session, operation, about, detach=detach, dry_run=self.dry_run, wanted=wanted, columns=columns
+        )
 
     def show(self, answer: Any) -> int | None:
         """Show the answer as a page or as the table of its kind."""

@@ -10,7 +10,7 @@ from typing import Any
 from gpuaas_contract.correlations import CorrelatedTask, Correlation, RefusedRequest
 from gpuaas_contract.events import Event
 from gpuaas_contract.instances import Member
-from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS, LogLine, Operation, Preview, Step
+from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS, LogLine, Operation, PlannedChange, Preview, Step
 
 from gpuaas_cli.output import aligned, clock_time, duration, flat, listing, payload_text, table
 
@@ -84,7 +84,7 @@ def waiting(operation: Operation) -> str:
     return f"waiting for the {operation.app_slug} controller to take the operation"
 
 
-def ways_out(operation: Operation) -> list[str]:
+def exit_commands(operation: Operation) -> list[str]:
     """Return the exits as commands to paste, then the exits for which the caller has no permission."""
     mine, others = [], []
     for item in operation.exits:
@@ -120,9 +120,15 @@ def _preview(preview: Preview, names: Mapping[str, str], now: datetime.datetime)
         f"{work}{at_stake} (seen by {flat(preview.source) or 'the app controller'}{seen})",
         *(f"  {line}" for line in listing(preview.running_work, shape)),
         *([f"nothing would be interrupted after {clock_time(preview.done_by)}"] if preview.done_by else []),
+        *(_change(change) for change in preview.changes),
         *(f"cannot be undone: {flat(lost)}" for lost in preview.irreversible),
         *notes,
     ]
+
+
+def _change(change: PlannedChange) -> str:
+    effect = f" ({flat(change.effect)})" if change.effect else ""
+    return f"changes {flat(change.subject)}: {flat(change.before) or 'none'} → {flat(change.after) or 'none'}{effect}"
 
 
 def moment(value: datetime.datetime) -> str:

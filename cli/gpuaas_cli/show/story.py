@@ -5,17 +5,18 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Literal
 
 from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import AccessBundle, BreakerState, Instance, Member, Role
 from gpuaas_contract.lifecycles import ENDED_OPERATION, GONE_MEMBER
 from gpuaas_contract.operations import Operation, Step
 from gpuaas_contract.runtime import Controller
+from gpuaas_contract.statements import STATED_KINDS
 
 from gpuaas_cli import output
 from gpuaas_cli.output import Lines, age, aligned, cell, clock_time, duration, facts, flat, listing, table
-from gpuaas_cli.show import steps
+from gpuaas_cli.show import results, steps
 
 CONTROLLERS_SHOWN = 3
 OPERATIONS_SHOWN = 10
@@ -29,8 +30,8 @@ def of_operation(operation: Operation, members: Sequence[Member], names: Mapping
         *section("Members", _targets(operation, members)),
         *section("Steps", _steps(operation.steps, operation, names)),
         *section("Adapter detail", _details(involved, names)),
-        *section("Result", of_result(operation.result or {})),
-        *section("Exits", steps.ways_out(operation)),
+        *section("Result", results.lines(operation.result or {})),
+        *section("Exits", steps.exit_commands(operation)),
         *section("Next", list(dict.fromkeys(_next_of_operation(operation, involved)))),
     ]
 
@@ -104,15 +105,6 @@ def of_access(bundle: AccessBundle, node_names: Mapping[str, str]) -> Lines:
         *section("Commands", commands),
         *section("Notes", bundle.notes),
     ]
-
-
-def of_result(result: Mapping[str, Any]) -> Lines:
-    """Return one line per value that an app reports: the result of an action, or the detail of a member."""
-    lines = []
-    for key, value in result.items():
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        lines.append(f"{flat(key)}: {text}".replace("\n", "\n      "))
-    return lines
 
 
 def state_of_hold(hold: Hold, now: datetime.datetime | None = None) -> Literal["active", "lifted", "expired"]:
@@ -251,13 +243,15 @@ def _details(members: Sequence[Member], names: Mapping[str, str]) -> Lines:
         if member.adapter_detail:
             name = names.get(member.member_id, member.node_name)
             lines.append(f"{name} ({member.component_key}, {member.member_id})")
-            lines += [f"  {line}" for line in of_result(member.adapter_detail)]
+            lines += [f"  {line}" for line in results.values(member.adapter_detail)]
     return lines
 
 
 def _next_of_operation(operation: Operation, involved: Sequence[Member]) -> Lines:
     if operation.status not in ENDED_OPERATION:
         return [f"gpuaas op follow {operation.operation_id}"]
+    if operation.kind in STATED_KINDS and operation.status == "succeeded":
+        return [f"gpuaas op statement {operation.operation_id} --verify"]
     if operation.status == "succeeded":
         return [f"gpuaas describe instance {operation.instance_id}"]
     lines = [flat(operation.error.fix)] if operation.error and operation.error.fix.startswith("gpuaas ") else []

@@ -4,9 +4,10 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from gpuaas_contract.capacity import ALLOCATION_GET
+from gpuaas_contract.catalog import ResultColumn
 from gpuaas_contract.errors import NotFound, PermissionDenied
 from gpuaas_contract.instances import MEMBER_LIST
 from gpuaas_contract.lifecycles import OperationStatus
@@ -15,7 +16,7 @@ from gpuaas_contract.operations import Operation
 from gpuaas_cli import failures, output, terminal
 from gpuaas_cli.client.session import Session
 from gpuaas_cli.flags import Flags
-from gpuaas_cli.show import steps, story
+from gpuaas_cli.show import results, steps
 
 QUIET_S = 10.0
 """Show what the operation waits for if no controller claims it in this time."""
@@ -24,9 +25,17 @@ Update = Callable[[Operation, Mapping[str, str]], None]
 
 
 async def finish(
-    session: Session, operation: Operation, about: str, *, detach: bool, dry_run: bool, wanted: OperationStatus
+    session: Session,
+    operation: Operation,
+    about: str,
+    *,
+    detach: bool,
+    dry_run: bool,
+    wanted: OperationStatus,
+    columns: Sequence[ResultColumn] = (),
 ) -> int:
-    """Follow an accepted operation, or show the plan of a dry run. `about` names what the operation changes."""
+    """Follow an accepted operation, or show the plan of a dry run. `about` names what the operation changes; `columns`
+    are those of the action's result."""
     if dry_run and not session.flags.structured_whole:
         hit = operation.preview is not None and operation.preview.running_work
         names = await names_in(session, operation) if hit else {}
@@ -34,14 +43,19 @@ async def finish(
     elif dry_run or detach:
         show(session.flags, operation)
     else:
-        return await to_the_end(session, operation.operation_id, wanted=wanted)
+        return await to_the_end(session, operation.operation_id, wanted=wanted, columns=columns)
     follow_it = f"continues in the background. Follow it: gpuaas op follow {operation.operation_id}"
     output.talk("Nothing was changed." if dry_run else f"{steps.title(operation)} {follow_it}")
     return failures.OK
 
 
 async def to_the_end(
-    session: Session, operation_id: str, *, quiet: bool = False, wanted: OperationStatus = "succeeded"
+    session: Session,
+    operation_id: str,
+    *,
+    quiet: bool = False,
+    wanted: OperationStatus = "succeeded",
+    columns: Sequence[ResultColumn] = (),
 ) -> int:
     """Watch an operation until it ends, with any status, and return the exit code."""
     try:
@@ -55,7 +69,7 @@ async def to_the_end(
     if operation.status == wanted:
         _say(session.flags, steps.outcome(operation))
         if operation.result is not None and not session.flags.structured:
-            terminal.out("\n".join(story.of_result(operation.result)))
+            terminal.out("\n".join(results.lines(operation.result, columns)))
         return failures.OK
     output.talk(failure_text(operation, as_json=session.flags.output == "json"))
     return failures.FAILED
@@ -80,7 +94,7 @@ def failure_text(operation: Operation, *, as_json: bool) -> str:
     if as_json:
         return text
     look = f"  look: gpuaas describe operation {operation.operation_id}"
-    return "\n".join([text, look, *(f"  or:   {way}" for way in steps.ways_out(operation))])
+    return "\n".join([text, look, *(f"  or:   {command}" for command in steps.exit_commands(operation))])
 
 
 def on_terminal() -> bool:
