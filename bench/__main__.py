@@ -1,11 +1,27 @@
 """`make bench` runs every benchmark; `make bench ARGS=api` runs one.
 
-`make bench ARGS=badday` measures nothing: it hurts a server under load and counts what is lost. It runs only by name,
-and ARGS="badday --help" lists its options."""
+`make bench ARGS=badday` measures nothing: it hurts a server under load and counts what is lost. `ARGS=campaign` and
+`ARGS=schedules` hurt a Slurm cluster on machines. They run only by name, and ARGS="badday --help" lists the options."""
 
 import sys
 
-from bench import api, badday, deploy, fleet, history, lab, operations, processes, scale, stewards, watchers
+from bench import (
+    api,
+    badday,
+    campaign,
+    clusters,
+    console,
+    deploy,
+    fleet,
+    history,
+    lab,
+    operations,
+    processes,
+    replace,
+    scale,
+    stewards,
+    watchers,
+)
 
 PARTS = {
     "api": api.run,
@@ -13,29 +29,43 @@ PARTS = {
     "operations": operations.run,
     "watchers": watchers.run,
     "stewards": stewards.run,
+    "clusters": clusters.run,
     "fleet": fleet.run,
     "scale": scale.run,
     "processes": processes.run,
+    "console": console.run,
     "lab": lab.run,
     "deploy": deploy.run,
+    "replace": replace.run,
 }
 
 
-WITH_OPTIONS = {"scale": scale.run, "processes": processes.run, "watchers": watchers.run}
+WITH_OPTIONS = {
+    "scale": scale.run,
+    "processes": processes.run,
+    "watchers": watchers.run,
+    "clusters": clusters.run,
+    "deploy": deploy.run,
+    "replace": replace.run,
+}
 """Benchmarks whose size can be chosen; --help lists the options."""
+
+
+BY_NAME = {"badday": badday.run, "campaign": campaign.run, "schedules": campaign.run_schedules}
+"""What measures nothing and runs only by name: it counts what is lost or violated, and its exit status reports it."""
 
 
 def main() -> None:
     first, options = sys.argv[1:2], sys.argv[2:]
-    if first == ["badday"]:
-        raise SystemExit(badday.run(options))
+    if first and first[0] in BY_NAME:
+        raise SystemExit(BY_NAME[first[0]](options))
     if options and options[0].startswith("-") and first[0] in WITH_OPTIONS:
         WITH_OPTIONS[first[0]](options)
         return
     wanted = sys.argv[1:] or list(PARTS)
     unknown = [name for name in wanted if name not in PARTS]
     if unknown:
-        raise SystemExit(f"bench: unknown benchmark {unknown[0]}; choose from: {', '.join([*PARTS, 'badday'])}")
+        raise SystemExit(f"bench: unknown benchmark {unknown[0]}; choose from: {', '.join([*PARTS, *BY_NAME])}")
     for name in wanted:
         print(f"\n== {name}")
         PARTS[name]()

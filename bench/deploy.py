@@ -1,87 +1,123 @@
-"""Compare a deploy of one controller and three workers with a parallel shell script on the same machines.
+"""Compare deploys of one controller and 3, 8 and 16 workers with a parallel shell script on the same machines; then
+measure adds to a cluster: one worker whose packages are installed already against the registration of its slurmd alone,
+and sixteen against one.
 
-Each round starts with new machines. It deploys and decommissions, which restores the machines, and then runs the
-script."""
+Each side gets new machines, and the rounds alternate which side is first. Every line has the load of the host, because
+other programs on it change the times, but hardly their ratio. A round of everything takes about fifteen minutes on two
+cores: python -m bench deploy --help"""
 
-import datetime
-import json
+import argparse
+import concurrent.futures
+import contextlib
+import functools
 import os
 import statistics
 import subprocess
-import sys
-import tempfile
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-BIN = Path(sys.executable).parent
-LAB = "bench"
-ROUNDS = 2
-MACHINES = ["gpu-1", "gpu-2", "gpu-3", "gpu-4"]
+from bench import slurm_machines
+from bench.slurm_machines import Cloud
+
+Machines = Callable[[int], contextlib.AbstractContextManager[Cloud]]
+"""Starts a local cloud with this many new machines, and deletes it afterwards."""
+
+_MANY = 16
+# The node is deleted first, so that it joins as a new one. A node has registered when a job has run on it.
+_FORGET = "until scontrol delete nodename={name} 2>/dev/null; do sleep 0.1; done"
+_START = "date +%s%N; systemctl start slurmd"
+_FIRST_JOB = """
+until [ "$(sinfo -h -n {name} -o %t)" = idle ]; do sleep 0.05; done
+cd / && runuser -u researcher -- srun -w {name} hostname >/dev/null
+date +%s%N
+"""
 
 
-def run() -> None:
+def run(arguments: Sequence[str] = ()) -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench deploy", description=__doc__)
+    parser.add_argument("--workers", type=int, nargs="*", default=[3, 8, 16], help="sizes of the deployed clusters")
+    parser.add_argument("--rounds", type=int, default=2, help="of each size; the medians are compared")
+    parser.add_argument("--added", type=int, default=_MANY, help="how many workers the large add has; 0: no adds")
+    parser.add_argument("--lab", default="bench", help="name of the lab that is started and deleted")
+    parser.add_argument("--port", type=int, default=7191, help="port of its server")
+    options = parser.parse_args(arguments)
     if os.geteuid() != 0:
         raise SystemExit(
             "bench: the deploy benchmark starts machines, which needs root; without machines: make bench ARGS=api"
         )
+    machines = functools.partial(slurm_machines.started, lab_name=options.lab, port=options.port)
+    for workers in options.workers:
+        _deploys(machines, workers, options.rounds)
+    if options.added:
+        _adds(machines, options.added, options.rounds)
+
+
+def _deploys(machines: Machines, workers: int, rounds: int) -> None:
     times: dict[str, list[float]] = {"platform": [], "by hand": []}
-    for number in range(1, ROUNDS + 1):
-        platform_s, by_hand_s = _round()
-        times["platform"].append(platform_s)
-        times["by hand"].append(by_hand_s)
-        print(f"round {number}: platform {platform_s:.1f} s, by hand {by_hand_s:.1f} s")
-    platform_s, by_hand_s = (statistics.median(times[name]) for name in ("platform", "by hand"))
-    print(f"deploy of 1 controller and 3 workers with a first job: platform / by hand = {platform_s / by_hand_s:.2f}")
+    sides: list[tuple[str, Callable[[Cloud], float]]] = [("platform", _by_platform), ("by hand", _by_hand)]
+    for number in range(1, rounds + 1):
+        for name, deploy in sides:
+            with machines(1 + workers) as cloud:
+                times[name].append(deploy(cloud))
+            print(f"1+{workers}, round {number}: {name} {times[name][-1]:.1f} s, {_load()}", flush=True)
+        sides.reverse()
+    platform_s, by_hand_s = statistics.median(times["platform"]), statistics.median(times["by hand"])
+    print(f"deploy of 1+{workers} with a first job: platform / by hand = {platform_s / by_hand_s:.2f}", flush=True)
 
 
-def _round() -> tuple[float, float]:
-    with tempfile.TemporaryDirectory(prefix="gpuaas-bench-") as home:
-        _gpuaas(home, "down", "--lab", LAB, "--purge")
-        try:
-            _gpuaas(home, "up", "--lab", LAB, "--port", "7191", "--nodes", str(len(MACHINES)), "--no-deploy")
-            return _deploy(home), _by_hand(Path(home))
-        finally:
-            _gpuaas(home, "down", "--lab", LAB, "--purge")
+def _by_platform(cloud: Cloud) -> float:
+    controller, *workers = cloud.names
+    return cloud.deploy(controller, workers)
 
 
-def _deploy(home: str) -> float:
-    settings = ["cluster_name=bench", "controller_allocation_id=gpu-1", "worker_allocation_ids=gpu-2,gpu-3,gpu-4"]
-    flags = [argument for setting in settings for argument in ("--set", setting)]
-    _gpuaas(home, "deploy", "slurm", "--name", "bench", "--topology", "split", *flags)
-    instance = json.loads(_gpuaas(home, "get", "instance", "bench", "-o", "json"))
-    operation = json.loads(_gpuaas(home, "get", "operation", instance["last_operation_id"], "-o", "json"))
-    started, ended = (datetime.datetime.fromisoformat(operation[name]) for name in ("created_at", "ended_at"))
-    _gpuaas(home, "decommission", "bench", "--yes")
-    return (ended - started).total_seconds()
+def _adds(machines: Machines, many: int, rounds: int) -> None:
+    with machines(2 + many) as cloud:
+        controller, first, *others = cloud.names
+        cloud.install_packages(others)
+        cloud.deploy(controller, [first])
+        ones, alones = list[float](), list[float]()
+        for number in range(1, rounds + 1):
+            ones.append(cloud.add(others[:1]))
+            alones.append(_registration_s(cloud, others[0], controller))
+            cloud.remove(others[0])
+            print(
+                f"add, round {number}: platform {ones[-1]:.1f} s, slurmd alone {alones[-1]:.1f} s, {_load()}",
+                flush=True,
+            )
+        many_s = cloud.add(others)
+    one_s, alone_s = statistics.median(ones), statistics.median(alones)
+    print(f"add one worker with packages to its first job / registration of slurmd alone = {one_s / alone_s:.2f}")
+    print(f"add {many} workers: {many_s:.1f} s, {_load()}; / add one worker = {many_s / one_s:.2f}", flush=True)
 
 
-def _by_hand(folder: Path) -> float:
-    key = folder / "root-key"
+def _load() -> str:
+    return f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+
+
+def _registration_s(cloud: Cloud, worker: str, controller: str) -> float:
+    """Return how long a stopped slurmd takes from its start until a job has run on its node, without the platform. All
+    machines have the clock of the host."""
+    cloud.on(worker, "systemctl stop slurmd")
+    cloud.on(controller, _FORGET.format(name=worker))
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(cloud.on, controller, _FIRST_JOB.format(name=worker))
+        started_ns = int(cloud.on(worker, _START).split()[0])
+        return (int(ended.result().split()[-1]) - started_ns) / 1e9
+
+
+def _by_hand(cloud: Cloud) -> float:
+    key = cloud.home / "root-key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
     public = key.with_suffix(".pub").read_text()
-    for machine in MACHINES:
+    for machine in cloud.names:
         write = "mkdir -p -m 700 /root/.ssh && cat > /root/.ssh/authorized_keys"
-        _lab("exec", machine, "--", "sh", "-c", write, input=public)
-    addresses = [_lab("address", machine).strip() for machine in MACHINES]
+        cloud.lab("exec", machine, "--", "sh", "-c", write, input=public)
+    addresses = [cloud.lab("address", machine).strip() for machine in cloud.names]
     script = Path(__file__).with_name("by_hand.sh")
     started = time.monotonic()
     result = subprocess.run([str(script), str(key), *addresses], capture_output=True, text=True, check=False)
     took_s = time.monotonic() - started
-    if sorted(result.stdout.split()) != MACHINES[1:]:
+    if sorted(result.stdout.split()) != sorted(cloud.names[1:]):
         raise SystemExit(f"bench: the shell script did not start the cluster:\n{result.stdout}{result.stderr}")
     return took_s
-
-
-def _gpuaas(home: str, *arguments: str) -> str:
-    environment = {**os.environ, "GPUAAS_HOME": home, "NO_COLOR": "1"}
-    result = subprocess.run(
-        [str(BIN / "gpuaas"), *arguments], env=environment, capture_output=True, text=True, check=False
-    )
-    if result.returncode != 0:
-        raise SystemExit(f"bench: gpuaas {' '.join(arguments)} failed:\n{result.stdout}{result.stderr}")
-    return result.stdout
-
-
-def _lab(command: str, *arguments: str, input: str = "") -> str:
-    argv = [str(BIN / "gpuaas-lab"), command, "--lab", LAB, *arguments]
-    return subprocess.run(argv, input=input, capture_output=True, text=True, check=True).stdout

@@ -15,12 +15,14 @@ import uvicorn
 import uvloop
 from gpuaas_contract import identity
 from gpuaas_contract.audit import AuditEntry
+from gpuaas_contract.permissions import PROGRAM_KEYS
 
 from bench.platform_parts import ORG_TABLE, Settings, Site, Tx, clock, ids, open_site
 
 ORGS = 120
 _HASH = "0" * 64
 _ROUTE = "identity.service_account.create"
+_PERMISSIONS = sorted(PROGRAM_KEYS)
 
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -85,6 +87,7 @@ class Rows:
             state="active",
             created_by=self._user_id,
             created_at=now,
+            permissions=_PERMISSIONS,
         )
         entry = AuditEntry(
             audit_id=ids.new("aud"),
@@ -100,7 +103,7 @@ class Rows:
             project_id=self._project_id,
             peer="127.0.0.1",
             route=_ROUTE,
-            details={},
+            details={"apps": [], "permissions": _PERMISSIONS},
         )
         content = msgspec.json.encode(account)
         document, written = content.decode(), msgspec.json.encode(entry).decode()

@@ -110,6 +110,13 @@ def members(org_id: str, project_id: str, count: int) -> Iterator[Member]:
         yield replace(first, member_id=member_id(number), instance_id=instance_id(number // MEMBERS_EACH))
 
 
+def members_of_first(org_id: str, project_id: str, count: int, after: int) -> Iterator[Member]:
+    """Yield further members of the first instance; `after` is the number of members before them."""
+    first = member(org_id, project_id, 0, 0)
+    for number in range(after, after + count):
+        yield replace(first, member_id=member_id(number))
+
+
 def operations(org_id: str, project_id: str, count: int) -> Iterator[Operation]:
     """Yield the operations of `count` instances, in turns. Every tenth instance has one that is claimed."""
     accepted = _operation(org_id, project_id)
@@ -122,6 +129,13 @@ def operations(org_id: str, project_id: str, count: int) -> Iterator[Operation]:
             lease = Lease(holder="other", claim_id=f"claim-{number}", epoch=1, expires_at=_LATER)
             operation = replace(_numbered(running, number, of_instance), lease=lease)
         yield operation
+
+
+def history(org_id: str, project_id: str, count: int) -> Iterator[Operation]:
+    """Yield operations of the first instance that have ended."""
+    ended = replace(_operation(org_id, project_id), status="succeeded", started_at=_NOW, ended_at=_NOW)
+    for number in range(count):
+        yield _numbered(ended, number, 0)
 
 
 def waiting_operations(

@@ -98,7 +98,7 @@ def _servers(data: Path, database_url: str) -> Iterator[list[int]]:
         pids = []
         for plain, nodes in zip(_PLAIN_PORTS, _NODE_PORTS, strict=True):
             command = [sys.executable, "-m", "gpuaas_platform.main", "server", "--data", str(data)]
-            command += ["--database", database_url, "--rate-limit-per-s", "0"]
+            command += ["--database", database_url, "--rate-limit-per-s", "0", "--streams-per-caller", "0"]
             command += ["--heartbeat-interval-s", f"{fleet.INTERVAL_S:g}"]
             command += ["--listen", f"127.0.0.1:{plain}", "--listen", f"{address}:{nodes}"]
             pids.append(stack.enter_context(api.process(command, plain, core=None)).pid)

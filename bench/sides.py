@@ -54,9 +54,9 @@ class Side:
         key = self.post(f"{self._account}/keys")
         return {"key_id": key["key_id"], "client_secret": key["client_secret"]}
 
-    def register_app(self, slug: str) -> None:
+    def register_app(self, slug: str, manifest: dict[str, Any] | None = None) -> None:
         """Register an app and let the project use it; controllers may then wait for its operations."""
-        self.administer("POST", "/admin/app-versions", records.manifest(slug))
+        self.administer("POST", "/admin/app-versions", manifest or records.manifest(slug))
         self.administer("PUT", f"/projects/{self.project_id}/entitlements/{slug}", {"enabled": True})
         self._apps.append(slug)
         self.administer("PUT", f"{self._account}/apps", {"apps": self._apps})

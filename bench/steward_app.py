@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from gpuaas_sdk.controller import App, Reconciliation, ReportedCondition
+from gpuaas_sdk.controller import App, Operation, Permanent, Reconciliation, ReportedCondition
 
 from bench import records
 
@@ -22,6 +22,13 @@ def _app() -> App:
 
 
 app = _app()
+
+
+@app.operation("deploy")
+@app.operation("decommission")
+@app.operation("drain")
+async def refuse(op: Operation) -> None:
+    raise Permanent(f"the bench requests no {op.kind}")
 
 
 @app.health(every_s=EVERY_S)

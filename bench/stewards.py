@@ -1,14 +1,16 @@
 """Measure what it costs one controller process to look after 200 idle instances: processor time and memory.
 
 The server runs on SQLite. Each instance has ten members, and is looked at every ten seconds. The app reports the same
-at each look, so nothing is sent but the renewal of the stewardships."""
+at each look, so nothing is sent but the renewal of the stewardships. `clusters` measures an app with machines."""
 
+import contextlib
 import datetime
 import json
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from bench import records, steward_app
@@ -18,7 +20,9 @@ from bench.sides import Side
 from bench.watchers import resident_kb
 
 INSTANCES = 200
-WARM_S, MEASURED_S = 30, 60
+WARM_S, MEASURED_S = 30.0, 60.0
+LOOKED_WITHIN_S = 180.0
+"""How long the first look at every instance may take altogether."""
 _PORT = 7177
 
 
@@ -35,27 +39,47 @@ def run() -> None:
         side.insert(MEMBER_ROWS, lambda: records.members(*of_project, INSTANCES))
         server = side.serve()
         with server:
-            _measure(side, server.pid, folder)
+            print(f"{INSTANCES} idle instances, a look each {steward_app.EVERY_S:g} s, in one controller process:")
+            program = [sys.executable, "-m", "bench.steward_app"]
+            with measured(side, server.pid, controller_command(program, side, folder), folder):
+                pass
 
 
-def _measure(side: Side, server_pid: int, folder: Path) -> None:
-    command = [sys.executable, "-m", "bench.steward_app", "run", "--server", f"http://127.0.0.1:{_PORT}"]
-    command += ["--project", side.project_id, "--credentials", str(folder / "key.json")]
+def controller_command(program: list[str], side: Side, folder: Path) -> list[str]:
+    """Return the command that runs the controller of an app for the project."""
+    options = ["--server", f"http://127.0.0.1:{side.port}", "--project", side.project_id]
+    return [*program, "run", *options, "--credentials", str(folder / "key.json")]
+
+
+@contextlib.contextmanager
+def measured(
+    side: Side, server_pid: int, command: list[str], folder: Path, seconds: float = MEASURED_S
+) -> Iterator[None]:
+    """Start the controller, wait until it looked at every instance, and print what it costs from then on. It runs
+    until the `with` block ends."""
     with (folder / "log").open("w") as log, subprocess.Popen(command, stderr=log) as controller:
         try:
+            _wait_for_looks(side)
             time.sleep(WARM_S)
             before_s, server_before_s, started_s = cpu_s(controller.pid), cpu_s(server_pid), time.monotonic()
-            time.sleep(MEASURED_S)
+            time.sleep(seconds)
             took_s = time.monotonic() - started_s
             share = (cpu_s(controller.pid) - before_s) / took_s
             server_share = (cpu_s(server_pid) - server_before_s) / took_s
-            looked = _looked(side)
-            print(f"{INSTANCES} idle instances, a look each {steward_app.EVERY_S:g} s, in one controller process:")
             print(f"  controller: {share:.2%} of a core, {resident_kb(controller.pid) / 1024:.0f} MB")
             print(f"  server:     {server_share:.2%} of a core")
-            print(f"  looked at within the last 25 s: {looked} of {INSTANCES}", flush=True)
+            print(f"  looked at within the last 25 s: {_looked(side)} of {side.size}", flush=True)
+            yield
         finally:
             controller.terminate()
+
+
+def _wait_for_looks(side: Side) -> None:
+    deadline_s = time.monotonic() + LOOKED_WITHIN_S
+    while (looked := _looked(side)) < side.size:
+        if time.monotonic() > deadline_s:
+            raise SystemExit(f"bench: only {looked} of {side.size} instances were looked at")
+        time.sleep(1)
 
 
 def _looked(side: Side) -> int:

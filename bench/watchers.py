@@ -44,7 +44,7 @@ def run(arguments: Sequence[str] = ()) -> None:
     with tempfile.TemporaryDirectory(prefix="gpuaas-bench-") as folder:
         password = api.admin_password(Path(folder))
         command = [sys.executable, "-m", "gpuaas_platform.main", "server", "--data", folder]
-        command += ["--rate-limit-per-s", "0"]  # one caller makes all connections
+        command += ["--rate-limit-per-s", "0", "--streams-per-caller", "0"]  # one caller makes all connections
         server = api.process([*command, "--listen", f"127.0.0.1:{_PORT}"], _PORT)
         with server:
             uvloop.run(_measure(api.login(password, _PORT), server.pid, options.watchers, options.rounds))

@@ -11,6 +11,8 @@ from gpuaas_lab import apt_sources, host, plan, shell
 PACKAGES = (
     *("systemd", "systemd-sysv", "dbus", "openssh-server", "iproute2", "iputils-ping", "procps", "sudo", "openssl"),
     *("ca-certificates", "curl", "python3", "less"),
+    # Machines have the clock of the host. With this library, programs of one machine get another time.
+    "libfaketime",
 )
 TOOLCHAIN = ("gcc", "libc6-dev", "make", "git", "openmpi-bin", "libopenmpi-dev", "python3-pip", "python3-venv")
 """What people need to compile and to install Python packages on machines, which have no route to the internet."""

@@ -274,7 +274,7 @@ def run_provisioner(
 
     Example: gpuaas-lab provisioner --token-file hook.token --agent agent.pyz --server https://10.83.0.1:7443
     """
-    work = provisioner.Attempts(lambda order: None)
+    work, token = provisioner.Attempts(lambda order: None), provisioner.read_token(token_file)
     if not pretend:
         host.require_root()
         host.require_packages()
@@ -289,8 +289,7 @@ def run_provisioner(
             machines.reinstall(order.name, agent_of_node)
 
         work = provisioner.Attempts(reinstall)
-    address, token = provisioner.parse_address(listen), token_file.read_text().strip()
-    hook = provisioner.serve(*address, token, work)
+    hook = provisioner.serve(*provisioner.parse_address(listen), token, work)
     shell.progress(f"provisioner of lab {lab} on http://{listen}")
     hook.serve_forever()
 

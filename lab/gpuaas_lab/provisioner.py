@@ -10,11 +10,13 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 from gpuaas_lab import errors, shell
 
 _BODY_BYTES_MAX = 65_536
+_MAKE_ONE = "openssl rand -hex 32 > {file}"
 Answer = dict[str, str]
 """`state` (pending, done or failed) and, for a failure, the `reason`."""
 
@@ -115,6 +117,17 @@ def _order(content: dict[str, Any]) -> Order:
     if not all(isinstance(text, str) for text in texts):
         raise TypeError("a field is not a text")
     return Order(*texts)
+
+
+def read_token(file: Path) -> str:
+    try:
+        token = file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not a text file"
+        raise errors.UsageError(f"--token-file {file} cannot be read: {why}", _MAKE_ONE.format(file=file)) from error
+    if not token:
+        raise errors.UsageError(f"--token-file {file} is empty", _MAKE_ONE.format(file=file))
+    return token
 
 
 def parse_address(text: str) -> tuple[str, int]:

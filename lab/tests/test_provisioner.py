@@ -5,6 +5,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from queue import Queue
 from typing import Any
 
@@ -107,3 +108,17 @@ def test_an_address_that_is_in_use_is_named(call: Caller) -> None:
     port = int(call.url.split(":")[2].split("/")[0])
     with pytest.raises(errors.LabError, match=f"cannot listen on 127.0.0.1:{port}"):
         provisioner.serve("127.0.0.1", port, TOKEN, provisioner.Attempts(lambda order: None))
+
+
+@pytest.mark.parametrize("content", [None, "", " \n"], ids=["missing", "empty", "blank"])
+def test_a_file_without_a_token_is_refused_with_a_command_that_makes_one(tmp_path: Path, content: str | None) -> None:
+    file = tmp_path / "hook.token"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(errors.UsageError, match=f"openssl rand -hex 32 > {file}"):
+        provisioner.read_token(file)
+
+
+def test_a_token_has_no_blanks_around_it(tmp_path: Path) -> None:
+    (tmp_path / "hook.token").write_text("secret\n")
+    assert provisioner.read_token(tmp_path / "hook.token") == "secret"
