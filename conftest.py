@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import structlog
 
 REPORTERS: list[pytest.TerminalReporter] = []
 LONG = (
@@ -15,16 +16,40 @@ LONG = (
     "platform/tests/edge/test_contract_fuzz.py",
     "platform/tests/record/test_watch_campaign.py",
     "platform/tests/edge/test_authorisation_matrix.py",
+    "tests/skew/test_servers.py",
 )
-"""Files that take a minute and more: at the end of a run they would leave a process alone."""
+"""Files that take about a minute and more: at the end of a run they would leave a process alone."""
+OWN_CLOUD = frozenset(f"tests/e2e/test_{name}.py" for name in ("install", "slurm_faults", "tutorial"))
+"""Tests end to end that do not share the cloud of the others: in one chain they would outlast all other tests."""
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES_MIN = 4 * 2**30
 _NEW_OBJECTS_UNTIL_COLLECTION = 20_000
 """The same as in the server."""
 
 
-def pytest_configure() -> None:
+def _keep_bytecode() -> None:
     """Keep bytecode beside the environment: tests start hundreds of processes, and each would compile every module."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(sys.prefix) / "bytecode"))
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(sys.prefix) / "bytecode"))
+
+
+def _use_memory() -> None:
+    """Keep the folders of tests in memory if the host has enough of it: SQLite waits for the disk in every commit."""
+    if not os.access(MEMORY, os.W_OK):
+        return
+    disk = os.statvfs(MEMORY)
+    if disk.f_bavail * disk.f_frsize >= MEMORY_BYTES_MIN and not disk.f_flag & os.ST_NOEXEC:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+_keep_bytecode()  # before the tests are imported, by this process too: the first one compiles them for all
+_use_memory()
+
+
+def pytest_configure() -> None:
+    """Print tracebacks as Python does: the values of all variables would cost a third of a second for each."""
+    structlog.dev.ConsoleRenderer.get_active().exception_formatter = structlog.dev.plain_traceback
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -35,7 +60,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before the groups are read
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Start tests with machines first, in two groups: while they wait, others use the cores. Long ones are selected
+    """Start tests with machines first, in three groups: while they wait, others use the cores. Long ones are selected
     with -m only."""
     if not config.getoption("markexpr"):
         long = [item for item in items if item.get_closest_marker("long")]
@@ -61,11 +86,15 @@ def _rank(item: pytest.Item) -> int:
 
 
 def _group(item: pytest.Item) -> str:
-    """Labs do not affect each other, so the tests end to end, which mostly wait, run beside other tests of machines."""
+    """Labs do not affect each other, so tests of different labs, which mostly wait, run beside each other."""
     file = item.location[0]
-    if item.get_closest_marker("machines"):
-        return "end to end" if file.startswith("tests/e2e/") else "machines"
-    return file
+    if file.startswith("console/tests/"):
+        return "console"  # they share a platform, which takes longer to start than most of them
+    if not item.get_closest_marker("machines"):
+        return file
+    if file in OWN_CLOUD:
+        return "own clouds"
+    return "end to end" if file.startswith("tests/e2e/") else "machines"
 
 
 @pytest.hookimpl(tryfirst=True)  # before any fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("contract", "sdk", "platform", "agent", "apps/slurm", "cli")
+PARTS = ("contract", "sdk", "platform", "agent", "apps/slurm", "cli", "console")
 EXTRAS = ("otlp", "vault")
 
 
@@ -42,7 +42,7 @@ def test_all_that_a_part_needs_is_locked(part: str) -> None:
     project = tomllib.loads((ROOT / part / "pyproject.toml").read_text())["project"]
     extras = project.get("optional-dependencies", {})
     wanted = names([*project["dependencies"], *(text for extra in EXTRAS for text in extras.get(extra, []))])
-    own = {"gpuaas-contract", "gpuaas-sdk"}
+    own = {"gpuaas-contract", "gpuaas-sdk", "gpuaas-cli"}
     assert wanted - own - locked("runtime.lock").keys() == set(), "run: make lock"
 
 

@@ -31,8 +31,8 @@ ENDPOINTS = [item for item in registry.ENDPOINTS if not item.takes_bytes and ite
 
 ELSEWHERE = frozenset({"up", "down", "ssh", "events", "login", "logout", "doctor", "explain", "schema"})
 """Commands that start other programs, have no end, or do not show what a server sends."""
-NOT_TEXT = frozenset({"usage export", "agent register"})
-"""Copies a file to a pipe as it is; needs an archive."""
+NOT_TEXT = frozenset({"usage export", "agent register", "app init", "app conformance"})
+"""Copies a file to a pipe as it is; needs an archive; ask no server."""
 REASON = "a reason of ten characters"
 DIGEST = f"sha256:{'a' * 64}"
 ARGUMENTS = {
@@ -41,9 +41,11 @@ ARGUMENTS = {
     "binding grant": ["1", "viewer"],
     "break-glass": ["1", "--reason", REASON, "--yes"],
     "can-i": ["apps.instance.create"],
+    "entitlement request": ["tiny"],
     "node set": ["1", "--sku", "a", "--reason", REASON],
     "operator set": ["1", "--any", "--reason", REASON],
     "people set": ["1", "--org", "1", "--login", "ada", "--uid", "20001"],
+    "reconfigure": ["1", "--previous"],
     "service-account key": ["1", "--key-file", "-"],
     "service-account rotate-key": ["1", "1", "--key-file", "-"],
 }

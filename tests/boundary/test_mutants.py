@@ -23,6 +23,8 @@ def tree(tmp_path: Path) -> Path:
     (tmp_path / "tests" / "mutants").mkdir(parents=True)
     (tmp_path / "tests" / "numbers_of.py").write_text(SOURCE)
     (tmp_path / "tests" / "test_numbers.py").write_text(TEST)
+    # As in pyproject.toml: the plugin takes longer to load than the rest of a run.
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:schemathesis\n")
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     return tmp_path
 

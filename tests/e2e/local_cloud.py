@@ -9,12 +9,14 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpuaas_contract import capacity, identity, instances, operations
+from gpuaas_lab.snapshot import host_snapshot
 from gpuaas_sdk.auth import ServiceAccount
 from gpuaas_sdk.client import Client
 
@@ -29,6 +31,8 @@ TASK_TTL_S = 45
 @dataclass
 class LocalCloud:
     home: Path
+    name: str = LAB
+    port: int = PORT
 
     def gpuaas(self, *arguments: str, check: bool = True, timeout_s: float = 900) -> subprocess.CompletedProcess[str]:
         """Run the command as a person would; its output goes into the test's report when something fails."""
@@ -41,10 +45,10 @@ class LocalCloud:
         return done
 
     def up(self, nodes: int) -> None:
-        self.gpuaas("up", "--lab", LAB, "--port", str(PORT), "--nodes", str(nodes), "--no-deploy")
+        self.gpuaas("up", "--lab", self.name, "--port", str(self.port), "--nodes", str(nodes), "--no-deploy")
 
     def lab(self, *arguments: str) -> str:
-        command = [str(BIN / "gpuaas-lab"), arguments[0], "--lab", LAB, *arguments[1:]]
+        command = [str(BIN / "gpuaas-lab"), arguments[0], "--lab", self.name, *arguments[1:]]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     def kill(self, process: str) -> None:
@@ -56,16 +60,16 @@ class LocalCloud:
 
     def pid(self, process: str) -> int:
         path = {"server": "server.pid", "controller": "slurm/controller.pid"}[process]
-        return int(json.loads((self.home / LAB / path).read_text())["pid"])
+        return int(json.loads((self.home / self.name / path).read_text())["pid"])
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:
-        file = self.home / LAB / "tests.json"
+        file = self.home / self.name / "tests.json"
         if not file.exists():
             self.gpuaas("service-account", "create", "tests", "--key-file", str(file))
         key = json.loads(file.read_text())
         account = ServiceAccount(key["key_id"], key["client_secret"])
-        async with Client(f"http://127.0.0.1:{PORT}", account) as client:
+        async with Client(f"http://127.0.0.1:{self.port}", account) as client:
             yield client
 
     def environment(self) -> dict[str, str]:
@@ -74,6 +78,21 @@ class LocalCloud:
         path = f"{BIN}:{os.environ['PATH']}"
         short = {"GPUAAS_TASK_TTL_S": str(TASK_TTL_S)}
         return {**kept, **short, "PATH": path, "GPUAAS_HOME": str(self.home), "NO_COLOR": "1"}
+
+
+@contextmanager
+def empty_cloud(lab: str, port: int = PORT) -> Iterator[LocalCloud]:
+    """A home without a cloud. At the end, take the cloud of the lab down, with proof that nothing of it is left."""
+    with tempfile.TemporaryDirectory(prefix=f"gpuaas-{lab}-") as folder:
+        cloud = LocalCloud(Path(folder), lab, port)
+        # Machines of a run that was killed belong to another home, and would keep asking for its server.
+        cloud.gpuaas("lab", "down", "--lab", lab, "--purge")
+        before = host_snapshot(lab)
+        try:
+            yield cloud
+        finally:
+            cloud.gpuaas("down", "--lab", lab, "--purge")
+        assert host_snapshot(lab) - before == set()
 
 
 @dataclass

@@ -8,6 +8,7 @@ it is no part of a machine, and the homes on it stay when a cluster ends."""
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,15 @@ def capture(lab: str, machine: str) -> dict[str, Any]:
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     state: dict[str, Any] = json.loads(printed)
     return state
+
+
+def traces(lab: str, machine: str, before: dict[str, Any], within_s: float = 30.0) -> list[str]:
+    """What differs from before. A program that was started before the end, such as a health check, may run for some
+    seconds more, so a difference counts only if it stays."""
+    ends_at = time.monotonic() + within_s
+    while (changes := difference(before, capture(lab, machine))) and time.monotonic() < ends_at:
+        pass  # a capture takes seconds
+    return changes
 
 
 def difference(before: dict[str, Any], after: dict[str, Any]) -> list[str]:

@@ -1,8 +1,9 @@
 """From machines to jobs and back through the public API with a service account.
 
-Deploy (the platform is killed during it), add a worker (the app's controller is killed during it), drain under a
-running job, remove, decommission; then a deploy that fails because a machine is cut off. Each test brings the cluster
-to the stage it needs, so it can run alone; in this order no stage is reached twice."""
+Deploy (the platform is killed during it), change settings under a running job and change them back, add a worker (the
+app's controller is killed during it), drain under a running job, remove, decommission; then a deploy that fails because
+a machine is cut off. Each test brings the cluster to the stage it needs, so it can run alone; in this order no stage is
+reached twice."""
 
 import asyncio
 import json
@@ -13,7 +14,7 @@ import machine_state
 import pytest
 from gpuaas_contract import operations
 from local_cloud import LAB, NODES, LocalCloud, Project, running_step
-from slurm_cluster import ADDED, WORKERS, Cluster, Stage
+from slurm_cluster import ADDED, NAME, WORKERS, Cluster, Stage
 
 pytestmark = pytest.mark.machines
 
@@ -74,6 +75,48 @@ async def test_a_users_first_batch_job_is_accepted_and_ends(cloud: LocalCloud, c
     await _wait_for_job(cloud, job_id, "COMPLETED")
 
 
+SHORT = {"name": "short", "default_time": "00:10:00", "max_time": "01:00:00", "priority_tier": 10}
+
+
+@pytest.mark.usefixtures("before")
+async def test_settings_are_changed_under_a_running_job_and_changed_back(
+    cloud: LocalCloud, project: Project, cluster: Cluster
+) -> None:
+    await cluster.reach(Stage.DEPLOYED)
+    job_id = (await _as_user(cloud, "sbatch --parsable --mem=16 --wrap 'sleep 600'")).strip()
+    await _wait_for_job(cloud, job_id, "RUNNING")
+    change = ("--set", "default_time=02:00:00", "--set", f"partitions={json.dumps([SHORT])}")
+    shown = (await asyncio.to_thread(cloud.gpuaas, "reconfigure", NAME, *change, "--dry-run")).stdout
+    assert "partition short" in shown
+    assert "02:00:00" in shown
+    await asyncio.to_thread(cloud.gpuaas, "reconfigure", NAME, *change, "--reason", "long trainings")
+    assert await _limits(cloud) == {"main": "02:00:00", "short": "00:10:00"}
+    await _wait_for_job(
+        cloud, (await _as_user(cloud, "sbatch --parsable --mem=16 -p short --wrap true")).strip(), "COMPLETED"
+    )
+    await _repair_controller(project, cluster)
+    assert await _limits(cloud) == {"main": "02:00:00", "short": "00:10:00"}, "a repair keeps the new settings"
+    await asyncio.to_thread(cloud.gpuaas, "reconfigure", NAME, "--previous", "--reason", "as before")
+    assert await _limits(cloud) == {"main": "1-00:00:00"}
+    await _wait_for_job(cloud, job_id, "RUNNING")
+    await _as_user(cloud, f"scancel {job_id}")
+    await _wait_for_job(cloud, job_id, "CANCELLED")
+
+
+async def _limits(cloud: LocalCloud) -> dict[str, str]:
+    """Return the default time limit of each partition, as Slurm shows it."""
+    lines = (await _as_user(cloud, "scontrol -o show partition")).splitlines()
+    partitions = [dict(word.split("=", 1) for word in line.split()) for line in lines if line]
+    return {partition["PartitionName"]: partition["DefaultTime"] for partition in partitions}
+
+
+async def _repair_controller(project: Project, cluster: Cluster) -> None:
+    member = next(member for member in await cluster.members() if member.component_key == "controller")
+    repair = await project.operate(await cluster.instance_id(), kind="repair", member_ids=[member.member_id])
+    ended = await project.ended(repair.operation_id)
+    assert (ended.status, ended.error) == ("succeeded", None)
+
+
 @pytest.mark.usefixtures("before")
 async def test_an_add_survives_kill_9_of_the_apps_controller(
     cloud: LocalCloud, project: Project, cluster: Cluster
@@ -120,7 +163,7 @@ async def test_a_removed_worker_leaves_its_machine_as_it_was(
     assert evidence is not None
     assert evidence.state == "idle"
     assert _slurm_nodes(cloud) == WORKERS
-    assert machine_state.difference(before[ADDED], machine_state.capture(LAB, ADDED)) == []
+    assert machine_state.traces(LAB, ADDED, before[ADDED]) == []
 
 
 async def test_a_decommission_leaves_every_machine_as_it_was(
@@ -130,8 +173,7 @@ async def test_a_decommission_leaves_every_machine_as_it_was(
     operation = await cluster.decommission()
     ended = await project.ended(operation.operation_id)
     assert (ended.status, ended.error) == ("succeeded", None)
-    differences = {name: machine_state.difference(before[name], machine_state.capture(LAB, name)) for name in WORKERS}
-    assert differences == {name: [] for name in WORKERS}
+    assert {name: machine_state.traces(LAB, name, before[name]) for name in WORKERS} == {name: [] for name in WORKERS}
     allocations = await project.allocations()
     assert sorted(allocations) == [*WORKERS, ADDED]
     assert not any(allocation.used_by_instance_ids for allocation in allocations.values())
@@ -142,7 +184,7 @@ async def test_a_failed_deploy_is_described_completely_and_can_be_decommissioned
 ) -> None:
     await cluster.reach(Stage.NONE)
     await asyncio.to_thread(_fail_and_decommission, cloud)
-    assert machine_state.difference(before["gpu-1"], machine_state.capture(LAB, "gpu-1")) == []
+    assert machine_state.traces(LAB, "gpu-1", before["gpu-1"]) == []
 
 
 def _fail_and_decommission(cloud: LocalCloud) -> None:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.machines
 
 ROOT = Path(__file__).parents[2]
 LAB, MACHINE, USER_HOME = "e2einstall", "gpu-1", "/root"
-PARTS = ("contract", "sdk", "platform", "agent", "apps/slurm", "cli")
+PARTS = ("contract", "sdk", "platform", "agent", "apps/slurm", "cli", "console")
 DATABASE = "/var/lib/gpuaas-platform/gpuaas.sqlite"
 
 
@@ -90,6 +90,21 @@ def test_installing_again_changes_nothing(server: Server) -> None:
     assert "nothing changed" in output
     assert "written" not in output
     assert server.run("systemctl show -P MainPID gpuaas-platform") == before
+
+
+def test_the_documented_check_of_a_running_server_finds_no_failure(server: Server) -> None:
+    page = (ROOT / "docs/how-to/check-an-installation.md").read_text()
+    (command,) = re.findall(r"^runuser .*gpuaas-platform doctor .*$", page, re.MULTILINE)
+    report = server.run(command.replace("10.0.0.5", server.address))
+    assert f"a server of the platform answers at https://{server.address}:7443" in report
+
+
+def test_after_a_backup_of_root_the_user_of_the_server_can_make_one(server: Server) -> None:
+    server.run(
+        "gpuaas-platform backup --new-identity backup.identity > recipient && install -d -o gpuaas -m 700 /backups && "
+        'backup="gpuaas-platform backup --data /var/lib/gpuaas-platform --recipient $(cat recipient)" && '
+        "$backup --to /backups/of-root && runuser -u gpuaas -- $backup --to /backups/of-the-user"
+    )
 
 
 def test_the_controller_of_an_app_runs_with_a_key_that_only_root_reads(server: Server) -> None:

@@ -1,14 +1,14 @@
 """The tutorial, typed as it is printed: every command succeeds and its output has every line that the page promises."""
 
-import json
 import subprocess
 from pathlib import Path
 
 import pytest
 import transcripts
-from local_cloud import LAB, NODES, PORT, LocalCloud
+from local_cloud import LocalCloud, empty_cloud
 
 ROOT = Path(__file__).parents[2]
+LAB, PORT = "tutorial", 7186
 COMMANDS = transcripts.commands_of((ROOT / "docs" / "tutorial.md").read_text())
 SHELL = f"""
 set -e
@@ -27,13 +27,10 @@ ATTEMPTS = 60
 
 
 @pytest.mark.machines
-def test_every_command_of_the_tutorial_prints_what_the_page_promises(cloud: LocalCloud) -> None:
-    _remove_instances(cloud)
-    try:
+def test_every_command_of_the_tutorial_prints_what_the_page_promises() -> None:
+    with empty_cloud(LAB) as cloud:
         for command in COMMANDS:
             _type(cloud, command)
-    finally:
-        cloud.up(NODES)
 
 
 def _type(cloud: LocalCloud, command: transcripts.Command) -> None:
@@ -54,12 +51,6 @@ def _type(cloud: LocalCloud, command: transcripts.Command) -> None:
     shown = f"$ {command.line}\n{ran.stdout}"
     assert ran.returncode == 0, shown
     assert not missing, f"the output lacks {missing!r}:\n{shown}"
-
-
-def _remove_instances(cloud: LocalCloud) -> None:
-    listed = json.loads(cloud.gpuaas("get", "instances", "-o", "json").stdout)["items"]
-    for name in [instance["name"] for instance in listed if instance["status"] != "deleted"]:
-        cloud.gpuaas("decommission", name, "--yes", "--reason", "the tutorial needs empty machines")
 
 
 def test_the_tutorial_has_a_command_for_each_of_its_sections() -> None:

@@ -28,6 +28,7 @@ SETTINGS = RunnerSettings(lease_s=5, claim_wait_s=5, refused_pause_s=0.2)
 WAYS: dict[str, tuple[lifecycles.MemberStatus, ...]] = {
     "deploy": ("provisioning", "joining", "ready"),
     "stop": ("drained",),
+    "decommission": ("removing", "removed"),
 }
 
 
@@ -38,6 +39,7 @@ def build(folder: Path) -> App:
 
     @app.operation("deploy")
     @app.operation("stop")
+    @app.operation("decommission")
     async def carry_out(op: Operation) -> None:
         async def begin(step: str) -> None:
             with (folder / "ran").open("a") as ran:

@@ -1,0 +1,101 @@
+"""The faults of a cluster that tests cause, and who ends each: the app, a person who follows the printed fix, or hands
+at the machine."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from watched_cluster import Member
+
+CONTROLLER, WORKER = ("gpu-1", "controller"), ("gpu-2", "worker")
+
+BROKEN_SLURMD = r"""
+printf '[Service]\nExecStart=\nExecStart=/bin/false\nRestart=on-failure\nRestartSec=1\n' \
+  > /etc/systemd/system/slurmd.service.d/gpuaas.conf
+systemctl daemon-reload; systemctl restart --no-block slurmd
+"""
+FULL_DISK = "mount -t tmpfs -o size=1M none /tmp; dd if=/dev/zero of=/tmp/forgotten bs=1k count=1010 || :"
+# Machines of the lab have the clock of the host. A library gives the programs that start from now on another time:
+# services, sessions over SSH and what these start. The offset is in a file, and the machine has a time service that
+# sets it right when it starts, as time services do. Sessions over SSH that are open keep the right time, so they end.
+WRONG_CLOCK = r"""
+offset=@OFFSET@
+library=$(dpkg -L libfaketime | grep libfaketimeMT.so)
+variables="LD_PRELOAD=$library FAKETIME_TIMESTAMP_FILE=/run/offset FAKETIME_DONT_FAKE_MONOTONIC=1 FAKETIME_NO_CACHE=1"
+cat > /etc/systemd/system/systemd-timesyncd.service <<'END'
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/sh -c 'echo +0s > /run/offset'
+END
+systemctl daemon-reload
+echo "$offset" > /run/offset
+echo "SetEnv $variables" > /etc/ssh/sshd_config.d/clock.conf
+systemctl set-environment $variables
+systemctl reload ssh; pkill sshd-session || :
+systemctl restart --no-block slurmd gpuaas-slurm-health
+"""
+RIGHT_CLOCK = r"""
+systemctl unset-environment LD_PRELOAD FAKETIME_TIMESTAMP_FILE FAKETIME_DONT_FAKE_MONOTONIC FAKETIME_NO_CACHE
+rm -f /etc/systemd/system/systemd-timesyncd.service /etc/ssh/sshd_config.d/clock.conf
+systemctl daemon-reload; systemctl reload ssh; pkill sshd-session || :
+systemctl restart --no-block slurmd gpuaas-slurm-health
+"""
+WITHOUT_HOMES = "umount /home/people; /etc/slurm/gpuaas/health-check"
+
+
+@dataclass(frozen=True)
+class Fault:
+    member: Member
+    code: str
+    """The first word of the reason."""
+    by: Literal["app", "person", "hands"]
+    """Who ends the fault. The app: by a repair that it requests itself. A person: by the printed command. Hands: by
+    what the fix names and no command can do."""
+    script: str = ""
+    """What goes wrong, as root on a machine."""
+    on: str = ""
+    """The machine of the script, if it is not the member's."""
+    lab: str = ""
+    """What the lab does to the member's machine: `freeze`."""
+    hands: str = ""
+    """How the lab ends that: `thaw`. Or a script on the machine, if a script caused the fault."""
+    clean: str = ""
+    """Script that takes away what the test itself put on the machine."""
+
+
+SHORT = {
+    "slurmd is stopped": Fault(WORKER, "SlurmdDown", "app", "systemctl stop slurmd"),
+    "a person drains a node": Fault(
+        WORKER, "ExternallyDrained", "person", "scontrol update nodename=gpu-2 state=drain reason='bad fan'", on="gpu-1"
+    ),
+    "a node is deleted": Fault(WORKER, "NodeDeleted", "app", "scontrol delete nodename=gpu-2", on="gpu-1"),
+    "the database is stopped": Fault(CONTROLLER, "DatabaseDown", "app", "systemctl stop mariadb"),
+    "a file is edited": Fault(CONTROLLER, "FilesChanged", "person", "echo '# mine' >> /etc/slurm/slurm.conf"),
+}
+LONG = {
+    "slurmctld is killed": Fault(CONTROLLER, "SchedulerDown", "app", "systemctl stop slurmctld"),
+    "another key": Fault(
+        WORKER,
+        "KeyMismatch",
+        "app",
+        "head -c 1024 /dev/urandom > /etc/slurm/slurm.key; systemctl restart --no-block slurmd",
+    ),
+    "slurmd crashes again and again": Fault(WORKER, "Slurmd", "app", BROKEN_SLURMD),
+    "a disk is full": Fault(WORKER, "DiskFull", "person", FULL_DISK, clean="umount -l /tmp"),
+    "a clock is ahead": Fault(
+        WORKER, "ClockOff", "person", WRONG_CLOCK.replace("@OFFSET@", "+120s"), clean=RIGHT_CLOCK
+    ),
+    "a clock is behind": Fault(
+        WORKER, "ClockOff", "person", WRONG_CLOCK.replace("@OFFSET@", "-120s"), clean=RIGHT_CLOCK
+    ),
+    "a machine is frozen": Fault(WORKER, "MachineSilent", "hands", lab="freeze", hands="thaw"),
+    "a machine is cut off": Fault(WORKER, "MachineSilent", "hands", lab="cut", hands="heal"),
+    "a machine has no power": Fault(WORKER, "MachineSilent", "hands", lab="kill", hands="start"),
+    "a node has no homes": Fault(
+        WORKER, "HealthCheckFailed", "hands", WITHOUT_HOMES, hands="systemctl restart home-people.mount"
+    ),
+    "the reporter is stopped": Fault(WORKER, "ReporterDown", "app", "systemctl stop gpuaas-slurm-health"),
+    "a drain of an operation is left": Fault(
+        WORKER, "DrainLeft", "person", "scontrol update nodename=gpu-2 state=drain reason='gpuaas:op_1: x'", on="gpu-1"
+    ),
+}
