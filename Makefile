@@ -1,6 +1,6 @@
 # GPUaaS: every command of the project. `make` alone lists them.
 .DEFAULT_GOAL := help
-PARTS := contract sdk platform agent apps/slurm cli lab
+PARTS := contract sdk platform agent apps/slurm cli console lab
 # `sudo make` runs as root only what needs it, with caches of its own: the clone and the local cloud stay their owner's.
 OWNER := $(filter $(shell stat -c %U .),$(filter-out root,$(SUDO_USER)))
 AS_OWNER := $(if $(OWNER),sudo -n -H -u $(OWNER))
@@ -9,14 +9,18 @@ ROOT_CACHES := PYTHONPYCACHEPREFIX=~root/.cache/gpuaas/bytecode HYPOTHESIS_STORA
 PYTHON := $(if $(OWNER),$(ROOT_CACHES)) .venv/bin/python
 # What an installation needs: the parts without the lab. Its packages are locked in runtime.lock, without development tools.
 INSTALLED := $(filter-out lab,$(PARTS))
-INSTALLED_NAMES := gpuaas-contract gpuaas-sdk gpuaas-platform
-COMPILE := $(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 -q
+INSTALLED_NAMES := gpuaas-contract gpuaas-sdk gpuaas-platform gpuaas-cli
+COMPILE := $(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 --overrides tools/overrides.in -q
 PACKAGES := $(foreach part,$(PARTS),$(wildcard $(part)/gpuaas_*))
-TEST_FOLDERS := $(PARTS:%=%/tests) tests/e2e tests/boundary tests/walk tests/attack tests/skew bench docs/how-to
+TEST_FOLDERS := $(PARTS:%=%/tests) tests/e2e tests/boundary tests/walk tests/attack tests/skew tests/replicas bench docs/how-to
+# Targets that run side by side; each prints its output when it has ended.
+TOGETHER := --no-print-directory --jobs 2 --output-sync=target
 PYTHON_TOOLS := $(shell grep -lE '^.!.*python3' tools/*)
-PYTHON_FOLDERS := conftest.py $(PYTHON_TOOLS) contract sdk platform agent apps cli lab tests bench docs/how-to
+PYTHON_FOLDERS := conftest.py $(PYTHON_TOOLS) contract sdk platform agent apps cli console lab tests bench docs/how-to
 
-.PHONY: help up down test test-slurm check words mutants bench contract lock wheels bundle clean
+TEST_HELPERS := platform/tests:cli/tests:console/tests
+
+.PHONY: help up down test screenshots test-slurm check check-types check-rules compiled-tests words mutants bench contract lock wheels bundle clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -30,18 +34,26 @@ up: .venv/.ready ## start a local GPU cloud with Slurm on three machines (ARGS=-
 down: .venv/.ready ## stop it; data stays (ARGS=--purge removes it)
 	@$(BIN)/gpuaas down $(ARGS)
 
-test: .venv/.ready check ## check, then every test; real machines as root or by sudo make test (ARGS="-n 0 -k WORD" for a few)
-	@$(PYTHON) -m pytest -n 4 --dist loadgroup --durations 15 $(ARGS)
+test: .venv/.ready ## check, then every test; real machines as root or by sudo make test (ARGS="-n 0 -k WORD" for a few)
+	@tools/browser
+	@$(MAKE) $(TOGETHER) check-types check-rules compiled-tests
+	@$(PYTHON) -m pytest -n 5 --dist loadgroup --durations 15 $(ARGS)
 
-test-slurm: .venv/.ready ## the long tests of Slurm on real machines with compilers: MPI, submitit, munge, reboots (some minutes, as root)
+test-slurm: .venv/.ready ## the long tests of Slurm on real machines: every operation and action, a story in a browser, upgrade, MPI, munge, reboots (half an hour, as root)
+	@tools/browser
 	@$(PYTHON) -m pytest -n 0 --durations 15 -m long apps/slurm tests/e2e $(ARGS)
 
 check: .venv/.ready ## format, lint, types, import rules, no app words, one owner of each fact, safe comparisons, plain words, golden contract
-	@$(BIN)/ruff format --check -q $(PYTHON_FOLDERS)
-	@$(BIN)/ruff check -q $(PYTHON_FOLDERS)
+	@$(MAKE) $(TOGETHER) check-types check-rules
+
+check-types: .venv/.ready
 	@$(BIN)/mypy $(PACKAGES)
 	@for folder in $(TEST_FOLDERS); do $(BIN)/mypy $$folder || exit 1; done
 	@for tool in $(PYTHON_TOOLS); do $(BIN)/mypy --scripts-are-modules $$tool || exit 1; done
+
+check-rules: .venv/.ready
+	@$(BIN)/ruff format --check -q $(PYTHON_FOLDERS)
+	@$(BIN)/ruff check -q $(PYTHON_FOLDERS)
 	@$(BIN)/lint-imports --no-cache
 	@tools/no-app-words
 	@$(BIN)/python tools/one-owner
@@ -54,8 +66,16 @@ check: .venv/.ready ## format, lint, types, import rules, no app words, one owne
 	@$(BIN)/python -m gpuaas_cli.reference --check docs/reference/cli.md
 	@$(BIN)/python -m gpuaas_platform.commands.schema --check
 
+# All processes of the tests load every test file. One of them alone compiles it, while the types are checked.
+compiled-tests: .venv/.ready
+	@$(PYTHON) -m pytest --collect-only -q >/dev/null || :
+
 words: .venv/.ready ## words that are not plain English, with what to write instead (ARGS=--tests, or a path)
 	@$(BIN)/python tools/plain-words $(ARGS)
+
+screenshots: .venv/.ready ## a picture of each page of the console, light and dark, in dist/screenshots (ARGS=FOLDER for another)
+	@tools/browser
+	@PYTHONPATH=$(TEST_HELPERS) $(PYTHON) -m screenshots $(or $(ARGS),dist/screenshots)
 
 mutants: .venv/.ready ## plant known bugs one at a time, print those that no test catches (ARGS="-k WORD" for a few)
 	@$(BIN)/python tools/mutants $(ARGS)
