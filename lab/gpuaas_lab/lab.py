@@ -143,6 +143,8 @@ class Lab:
         for name in names:
             self._require_running(self._machine(name))
             (network.cut if is_cut else network.heal)(self.name, record.machines[name].host_number)
+        for name in () if is_cut else names:
+            machine.wait_for_network(self._machine(name), record.address(record.machines[name]))
 
     def exec_command(self, name: str, argv: Sequence[str]) -> list[str]:
         (target,) = self._existing([name])

@@ -15,6 +15,7 @@ from pathlib import Path
 from gpuaas_lab import cgroup, errors, host, image, plan, shell
 
 BOOT_TIMEOUT_S = 60
+NETWORK_TIMEOUT_S = 30
 SHARED_PATH = "/shared"
 SHUTDOWN_TIMEOUT_S = 20
 NSPAWN_RUN_FOLDER = Path("/run/systemd/nspawn")
@@ -159,6 +160,19 @@ def wait_for_ssh(machine: Machine, address: str) -> None:
     )
 
 
+def wait_for_network(machine: Machine, address: str) -> None:
+    """Wait until the host reaches the machine. A frozen machine counts too: its kernel accepts the connection.
+
+    After a cut, the host may be about to give up its search for the machine's hardware address. A connection of that
+    moment fails with "no route to host", although the link is up again.
+    """
+    if not shell.wait_until(lambda: _is_reachable(address) or not machine.is_running(), NETWORK_TIMEOUT_S):
+        raise errors.LabError(
+            f"{machine.name} cannot be reached on {address} {NETWORK_TIMEOUT_S} s after its link was connected",
+            f"gpuaas-lab exec --lab {machine.lab} {machine.name} -- ip address",
+        )
+
+
 def shut_down(machine: Machine) -> None:
     """Shut the machine down; cut its power if it does not stop in time."""
     if machine.cgroup.is_frozen():
@@ -243,6 +257,16 @@ def _answers_ssh(address: str) -> bool:
     try:
         with socket.create_connection((address, 22), timeout=1) as connection:
             return connection.recv(4) == b"SSH-"
+    except OSError:
+        return False
+
+
+def _is_reachable(address: str) -> bool:
+    try:
+        with socket.create_connection((address, 22), timeout=1):
+            return True
+    except ConnectionRefusedError:
+        return True
     except OSError:
         return False
 

@@ -245,7 +245,7 @@ def cut(names: Names, lab: LabName = "local", state: StateFolder = DEFAULT_STATE
 
 @app.command()
 def heal(names: Names, lab: LabName = "local", state: StateFolder = DEFAULT_STATE) -> None:
-    """Connect machines to the network again.
+    """Connect machines to the network again, and wait until they can be reached.
 
     Example: gpuaas-lab heal gpu-2
     """

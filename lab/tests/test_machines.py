@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import socket
 import subprocess
 import time
 import urllib.error
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 from gpuaas_lab.enrolment import UNIT_PATH
+from gpuaas_lab.lab import Lab
 from gpuaas_lab.snapshot import host_snapshot
 from gpuaas_sdk.testing import free_port
 from lab_tool import LabTool
@@ -22,6 +24,7 @@ from lab_tool import LabTool
 pytestmark = pytest.mark.machines
 
 LAB = LabTool("labtest")
+STATE = Path(os.environ.get("GPUAAS_LAB_STATE", "/var/lib/gpuaas/lab"))
 command, run, lab, on, states = LAB.command, LAB.run, LAB.do, LAB.on, LAB.states
 
 
@@ -185,6 +188,27 @@ def test_a_cut_machine_is_unreachable_until_it_is_healed() -> None:
     lab("heal", "gpu-2")
     assert LAB.status("network")["gpu-2"] == "connected"
     on("gpu-1", "ping", "-c1", "-w60", "gpu-2")
+
+
+@pytest.mark.usefixtures("three_machines")
+def test_a_healed_machine_can_be_reached_at_once_although_the_host_has_almost_given_it_up() -> None:
+    address, machines = lab("address", "gpu-2").strip(), Lab(STATE, LAB.name)
+    machines.set_cut(["gpu-2"], True)
+    subprocess.run(["ip", "neigh", "flush", "to", address], check=True)
+    wait_until(lambda: is_last_search(address))
+    machines.set_cut(["gpu-2"], False)
+    socket.create_connection((address, 22), timeout=60).close()
+
+
+def is_last_search(address: str) -> bool:
+    """Let the host search for the hardware address. Return whether it now waits for the answer to its last question,
+    before it reports `no route to host` to every connection of this moment."""
+    with socket.socket() as connection:
+        connection.setblocking(False)
+        connection.connect_ex((address, 22))
+        shown = subprocess.run(["ip", "-json", "-s", "neigh", "show", "to", address], capture_output=True, check=True)
+    neighbours = [entry for entry in json.loads(shown.stdout or "[]") if entry.get("state") == ["INCOMPLETE"]]
+    return any(entry["probes"] >= 6 for entry in neighbours)  # the kernel counts three more than it sends
 
 
 @pytest.mark.usefixtures("three_machines")
