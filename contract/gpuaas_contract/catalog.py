@@ -212,7 +212,8 @@ class Manifest(Request):
     """Topology -> component_key -> the deploy-form field whose allocation ids become members of that role."""
     deploy_form: dict[str, Any]
     """JSON Schema of the inputs; `x-gpuaas-picker` hints define what a form offers, and `x-gpuaas-changeable`
-    marks the fields that a `reconfigure` may change."""
+    marks the fields that a `reconfigure` may change. The platform stores inputs as they were sent. The app's controller
+    adds the `default` of each absent field from its own manifest, so it also has those that a later version added."""
     summary: str = ""
     instance_operations: list[InstanceVerb] = []
     """Operations on a whole instance, beside deploy and decommission."""

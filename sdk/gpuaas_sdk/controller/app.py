@@ -11,7 +11,7 @@ from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS, PREVIEWED_K
 
 from gpuaas_sdk import machine
 from gpuaas_sdk.client import Client
-from gpuaas_sdk.controller import command, handlers
+from gpuaas_sdk.controller import command, handlers, inputs
 from gpuaas_sdk.controller.command import AppCommand
 from gpuaas_sdk.controller.gauges import Gauges
 from gpuaas_sdk.controller.handlers import ActionHandler, Handler, Handlers, PreviewHandler
@@ -43,7 +43,7 @@ class App:
         self.settings = settings
         self.packages = tuple(packages)
         self.manifest = _read_manifest(manifest)
-        self._handlers = Handlers(slug)
+        self._handlers = Handlers(slug, inputs.forms_of(self.manifest))
         if self.manifest.slug != slug:
             raise ValueError(f"{manifest} is the manifest of {self.manifest.slug!r}, not of {slug!r}")
 

@@ -8,6 +8,7 @@ from gpuaas_contract.catalog import Manifest
 from gpuaas_contract.operations import ASKING_KINDS, Preview
 
 from gpuaas_sdk.controller import rules
+from gpuaas_sdk.controller.inputs import Forms
 from gpuaas_sdk.controller.operation import Operation
 from gpuaas_sdk.controller.reconciliation import Health
 from gpuaas_sdk.failures import NeedsOperator, Temporary
@@ -32,6 +33,8 @@ class Handlers:
     """The handlers of one app."""
 
     app_slug: str
+    forms: Forms = Forms()
+    """The forms of the app's manifest, whose defaults its handlers get."""
     operations: dict[Key, Handler] = field(default_factory=dict)
     undos: dict[Key, Handler] = field(default_factory=dict)
     previews: dict[Key, PreviewHandler] = field(default_factory=dict)

@@ -18,6 +18,7 @@ from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import MEMBER_GET, MEMBER_LIST, AccessBundle, Instance, Member
 from gpuaas_contract.lifecycles import GONE_MEMBER, MemberStatus
 from gpuaas_contract.operations import INSTANCE_KINDS, OPERATION_GET, Evidence, Leftover, OperationKind
+from gpuaas_contract.operations import Operation as OperationRecord
 from gpuaas_contract.placements import FileMode
 from gpuaas_contract.posix import POSIX_PEOPLE, PosixPerson
 from gpuaas_contract.protocol import report as protocol
@@ -31,7 +32,8 @@ from gpuaas_contract.usage import USAGE_REPORT, ReportedUsage, ReportUsage, Usag
 from gpuaas_contract.wire import PAGE_SIZE_MAX
 
 from gpuaas_sdk.checks import Check
-from gpuaas_sdk.controller import rest, rules
+from gpuaas_sdk.controller import inputs, rest, rules
+from gpuaas_sdk.controller.inputs import Forms, Inputs
 from gpuaas_sdk.controller.lease import Lease
 from gpuaas_sdk.controller.operation import artifacts, secrets
 from gpuaas_sdk.controller.operation.machines import CERTIFICATE_TTL_S, Connect, Machines
@@ -60,8 +62,10 @@ class Operation:
         holds: Iterable[Hold] = (),
         *,
         connect: Connect,
+        forms: Forms = Forms(),  # noqa: B008 - frozen
     ) -> None:
         record = lease.record
+        instance = msgspec.structs.replace(instance, inputs=forms.of_instance(instance.inputs))
         self.id = record.operation_id
         self.kind = record.kind
         self.component_key = record.component_key
@@ -77,10 +81,10 @@ class Operation:
         self.to_version = record.to_version
         """Set for `upgrade`, `rollback` and their previews."""
         self.action = record.action
-        self.inputs = record.inputs
+        self.inputs = _with_defaults(forms, record)
         """For `action`, the inputs of the caller; for `upgrade`, `rollback` and `reconfigure`, those of the instance
-        after it."""
-        self.inputs_before = record.inputs_before or instance.inputs
+        after it. Fields that nobody chose have the default of the form, here and in `instance.inputs`."""
+        self.inputs_before = forms.of_instance(record.inputs_before or instance.inputs)
         """The inputs of the instance before a `reconfigure`; for other kinds, its present inputs."""
         self.preview_of = record.preview_of
         self.deadline_at = record.deadline_at
@@ -119,6 +123,16 @@ class Operation:
         if self.kind == "preview":
             return self.inputs.get("inputs") or self.instance.inputs
         return self.inputs if self.kind in _WITH_INPUTS else self.instance.inputs
+
+    def inputs_as(self, kind: type[Inputs]) -> Inputs:
+        """Return the inputs as a struct or dataclass of the app: for an action, those of its caller; for other kinds,
+        those of the instance after the operation. If they do not fit, the operation fails and names the field.
+
+            class Settings(msgspec.Struct):
+                port: int = 7000
+
+            port = op.inputs_as(Settings).port"""
+        return inputs.converted(self.inputs if self.kind == "action" else self.inputs_after, kind)
 
     @property
     def to_do(self) -> tuple[Member, ...]:
@@ -505,3 +519,12 @@ class Operation:
             raise
         except ApiError as error:
             raise rules.refused(f"No access to the machine of allocation {allocation_id}", error) from error
+
+
+def _with_defaults(forms: Forms, record: OperationRecord) -> dict[str, Any]:
+    """Return the inputs of an operation with the defaults of the form that they fill in."""
+    if record.kind == "action":
+        return forms.of_action(record.action, record.inputs)
+    if record.kind == "preview" and record.inputs.get("inputs"):
+        return {**record.inputs, "inputs": forms.of_instance(record.inputs["inputs"])}
+    return forms.of_instance(record.inputs) if record.kind in _WITH_INPUTS else record.inputs
