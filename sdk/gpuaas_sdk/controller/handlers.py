@@ -8,6 +8,7 @@ from gpuaas_contract.catalog import Manifest
 from gpuaas_contract.operations import ASKING_KINDS, Preview
 
 from gpuaas_sdk.controller import rules
+from gpuaas_sdk.controller.declared_steps import DeclaredStep
 from gpuaas_sdk.controller.inputs import Forms
 from gpuaas_sdk.controller.operation import Operation
 from gpuaas_sdk.controller.reconciliation import Health
@@ -33,12 +34,14 @@ class Handlers:
     """The handlers of one app."""
 
     app_slug: str
-    forms: Forms = Forms()
+    forms: Forms = field(default_factory=Forms)
     """The forms of the app's manifest, whose defaults its handlers get."""
     operations: dict[Key, Handler] = field(default_factory=dict)
     undos: dict[Key, Handler] = field(default_factory=dict)
     previews: dict[Key, PreviewHandler] = field(default_factory=dict)
     actions: dict[str, ActionHandler] = field(default_factory=dict)
+    steps: dict[str, DeclaredStep[*tuple[Any, ...]]] = field(default_factory=dict)
+    """The steps of `App.step`, by name."""
     health: Health | None = None
     health_every_s: float = 10.0
     """The interval between two looks at an instance."""
@@ -47,6 +50,11 @@ class Handlers:
     def undoes(self) -> list[str]:
         """What the app can undo, as a claim lists it: a kind, or a kind for one role."""
         return sorted(f"{kind}/{role}" if role else kind for kind, role in self.undos)
+
+    @property
+    def step_undos(self) -> dict[str, Callable[..., Awaitable[None]]]:
+        """The undo of each declared step that has one, by the name of the step."""
+        return {name: step.undone_by for name, step in self.steps.items() if step.undone_by is not None}
 
     def unkept(self, manifest: Manifest) -> list[str]:
         """Return what the manifest promises and no handler does: operations, actions and health conditions. Pure.

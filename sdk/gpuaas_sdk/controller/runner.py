@@ -206,6 +206,7 @@ class Runner:
             claim.holds,
             connect=self._connect,
             forms=self._handlers.forms,
+            step_undos=self._handlers.step_undos,
         )
         if self._health_loop is not None and claimed.record.kind in INSTANCE_KINDS:
             self._health_loop.interrupt(instance_id)

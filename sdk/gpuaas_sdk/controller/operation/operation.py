@@ -3,7 +3,7 @@ creates it. Every report carries the epoch of the claim."""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVarTuple
 
 import msgspec
@@ -37,7 +37,7 @@ from gpuaas_sdk.controller.inputs import Forms, Inputs
 from gpuaas_sdk.controller.lease import Lease
 from gpuaas_sdk.controller.operation import artifacts, secrets
 from gpuaas_sdk.controller.operation.machines import CERTIFICATE_TTL_S, Connect, Machines
-from gpuaas_sdk.controller.operation.steps import Result, Steps
+from gpuaas_sdk.controller.operation.steps import Limits, Result, Steps
 from gpuaas_sdk.failures import Permanent, Refused
 from gpuaas_sdk.machine import Machine, MachineAway, MachineUnreachable
 from gpuaas_sdk.machine.record import recorded
@@ -45,6 +45,8 @@ from gpuaas_sdk.machine.record import recorded
 log = structlog.get_logger()
 
 Arguments = TypeVarTuple("Arguments")
+StepUndo = Callable[..., Awaitable[None]]
+"""Undoes one step: takes the operation, and the member if the step was about one."""
 
 SECRET_TTL_S = 3600
 _WITH_INPUTS = frozenset({"upgrade", "rollback", "reconfigure"})
@@ -63,6 +65,7 @@ class Operation:
         *,
         connect: Connect,
         forms: Forms = Forms(),  # noqa: B008 - frozen
+        step_undos: Mapping[str, StepUndo] | None = None,
     ) -> None:
         record = lease.record
         instance = msgspec.structs.replace(instance, inputs=forms.of_instance(instance.inputs))
@@ -98,6 +101,7 @@ class Operation:
         self._targets = {target.member_id: target for target in record.targets}
         self._failures: tuple[tuple[Member, Permanent], ...] = ()
         self._steps = Steps(lease)
+        self._step_undos = step_undos or {}
         self._machines = Machines(self._grant, connect, self._steps.add_line, work=self.id, is_resumed=self.attempt > 1)
 
     @property
@@ -177,12 +181,30 @@ class Operation:
         function: Callable[[*Arguments], Awaitable[None]],
         *args: *Arguments,
         member: Member | None = None,
+        attempts: int | None = None,
+        within_s: float | None = None,
     ) -> None:
         """Run `await function(*args)` unless this step already succeeded in this operation.
 
         The name and the member identify the step, so both must be the same after a crash. Steps of an undo handler
-        must have other names than those of the handler."""
-        await self._steps.run(name, member.member_id if member else "", lambda: function(*args))
+        must have other names than those of the handler.
+
+        A `Temporary` error repeats the step until the operation's deadline. With `attempts`, the step fails after this
+        many of them; with `within_s`, it is stopped and fails after this time.
+
+            await op.step("start", start, machine, member=member, attempts=3, within_s=120)"""
+        limits = Limits(attempts, within_s)
+        await self._steps.run(name, member.member_id if member else "", lambda: function(*args), limits)
+
+    async def undo_steps(self) -> None:
+        """Run the undo of each step of `App.step` that this operation began, the last step first.
+
+        Members are undone at the same time. Undos that already succeeded are not repeated after a crash. For an undo
+        handler of the app, which then reports its members:
+
+            await op.undo_steps()"""
+        for steps_by_member in rules.undo_order(self._steps.begun(), self._step_undos):
+            await self._undo_round(steps_by_member)
 
     async def say(self, message: str) -> None:
         """Show users what the running step waits for. A message that is the same as the last one is not sent."""
@@ -471,6 +493,18 @@ class Operation:
 
     def _known(self, member_ids: Iterable[str]) -> tuple[Member, ...]:
         return tuple(self._members[member_id] for member_id in member_ids if member_id in self._members)
+
+    async def _undo_round(self, steps_by_member: Mapping[str, Sequence[str]]) -> None:
+        async def undo(member: Member) -> None:
+            await self._undo(steps_by_member[member.member_id], member)
+
+        await self.each(self._known(steps_by_member), undo)
+        await self._undo(steps_by_member.get("", ()))
+
+    async def _undo(self, names: Iterable[str], *members: Member) -> None:
+        for name in names:
+            member = members[0] if members else None
+            await self.step(f"{rules.UNDO}{name}", self._step_undos[name], self, *members, member=member)
 
     async def _moved(self, member: Member) -> Member:
         """Read a member after its move to another machine, because only the platform has its new address."""
