@@ -377,7 +377,7 @@ class ArtifactDelivery(Wire):
 
 
 class ArtifactPlacementChanged(Wire):
-    """An artifact is being copied to a machine, was placed, or failed."""
+    """An artifact is being copied to a machine or removed from it, was placed or removed, or this failed."""
 
     placement_id: str
     artifact_id: str

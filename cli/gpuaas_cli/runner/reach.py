@@ -22,6 +22,7 @@ UNREACHED: dict[str, str] = {
             *("runtime.claim", "runtime.heartbeat", "runtime.step", "runtime.member", "runtime.access"),
             *("runtime.complete", "runtime.fail", "access.secret.issue", "access.credential.deliver"),
             *("artifacts.delivery.create", "artifacts.placement.create", "artifacts.placement.get"),
+            "artifacts.placement.remove",
         ),
         _CONTROLLER,
     ),

@@ -10,7 +10,7 @@ from gpuaas_contract.instances import Member
 from gpuaas_contract.operations import Evidence, Leftover
 
 from gpuaas_sdk.controller.operation import Operation
-from gpuaas_sdk.failures import Permanent, Refused
+from gpuaas_sdk.failures import Permanent, Refused, Temporary
 from gpuaas_sdk.installs import Footprint, acts, removals, undo, uninstall
 from gpuaas_sdk.installs.acts import Acts
 from gpuaas_sdk.machine import Machine
@@ -114,7 +114,8 @@ async def take_over(
 async def take_off(
     op: Operation, member: Member, machine: Machine, footprint: Footprint, app_acts: Acts = acts.NONE
 ) -> None:
-    """Take the role of the member off its machine, and report what was removed and left, for the statement.
+    """Take the role of the member off its machine, and report what was removed and left, for the statement. With the
+    last role, the artifacts that were placed there are removed too.
 
     await op.on(member, lambda machine: members.take_off(op, member, machine, KV))"""
 
@@ -125,6 +126,23 @@ async def take_off(
 
     instance_id, role = op.instance.instance_id, member.component_key
     await uninstall.remove_role(machine, footprint, instance_id, role, op.say, acts=app_acts, report=report)
+    if not any(_stays_on(other, member) for other in op.members):
+        await _unplace_all(op, member)
+
+
+def _stays_on(other: Member, member: Member) -> bool:
+    """Return whether another member of the instance stays on the machine of this one."""
+    here = other.allocation_id == member.allocation_id and other.member_id != member.member_id
+    return here and other.status != "removing"
+
+
+async def _unplace_all(op: Operation, member: Member) -> None:
+    """Remove the artifacts of the instance from the machine. If its agent does not do it, the statement lists them, and
+    the release of the machine removes them: a removal must not wait for that."""
+    try:
+        await op.unplace_all(member)
+    except (Temporary, Permanent) as error:
+        await op.say(f"{error}. The release of the machine removes it.")
 
 
 async def leave_untouched(op: Operation, member: Member) -> None:

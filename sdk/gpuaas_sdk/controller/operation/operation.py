@@ -454,14 +454,38 @@ class Operation:
     async def place(self, name: str, member: Member, *, mode: FileMode = "0644") -> str:
         """Place an artifact of the manifest on the member's machine and return its path there.
 
-        The artifact is that of the version that the instance gets or has. Root owns the file; it is removed when the
-        allocation is released."""
+        The artifact is that of the version that the instance gets or has. Root owns the file; it stays until `unplace`,
+        or until the allocation is released."""
         with recorded(member.node_name, self._steps.add_line, "place", name, mode) as entry:
             artifact = await self._artifact(name)
             await self.say(f"{member.node_name} fetches {name}: {artifact.size_bytes:,} bytes")
             placement = await artifacts.place(self._lease, artifact, member.allocation_id, mode)
             entry.end(0, placement.path.encode())
             return placement.path
+
+    async def unplace(self, name: str, member: Member, *, version: str = "") -> None:
+        """Remove an artifact of the manifest from the member's machine. It succeeds if the machine does not have it.
+
+        Without `version`, it is the artifact that `place` places. After an upgrade, remove the old one:
+
+            await op.unplace("server", member, version=op.from_version)"""
+        with recorded(member.node_name, self._steps.add_line, "unplace", name) as entry:
+            artifact = await artifacts.find(self._lease, self.instance, name, version or self._artifact_version)
+            await artifacts.unplace(self._lease, artifact, member.allocation_id)
+            entry.end(0, b"")
+
+    async def unplace_all(self, member: Member) -> None:
+        """Remove every artifact of the instance's present and previous version from the member's machine.
+
+        For the end of a remove, when the app does not use the files any more. `members.take_off` calls it."""
+        wanted: dict[str, set[str]] = {}
+        for version in {"", self.instance.previous_version}:
+            for name, digest in (await artifacts.digests(self._lease, self.instance, version)).items():
+                wanted.setdefault(name, set()).add(digest)
+        for artifact in await artifacts.with_digests(self._lease, wanted):
+            with recorded(member.node_name, self._steps.add_line, "unplace", artifact.name) as entry:
+                await artifacts.unplace(self._lease, artifact, member.allocation_id)
+                entry.end(0, b"")
 
     async def until_deadline(self, attempt: Callable[[], Awaitable[Result]], member: Member | None = None) -> Result:
         """Repeat the attempt after `Temporary` errors, and show what it waits for. Past the operation's deadline raise

@@ -10,7 +10,7 @@ from gpuaas_contract.catalog import AppVersion, Manifest
 from gpuaas_contract.deliveries import CONTENT_PATH, CreateDelivery, Delivery
 from gpuaas_contract.errors import DeliveryUnknown, NotFound
 from gpuaas_contract.node import TaskError
-from gpuaas_contract.placements import ArtifactPlacement, PlaceArtifact
+from gpuaas_contract.placements import ArtifactPlacement, PlaceArtifact, UnplaceArtifact
 from msgspec.structs import replace
 
 from gpuaas_sdk.testing.platform import rows
@@ -111,11 +111,35 @@ class Artifacts:
 
     def place(self, artifact_id: str, request: PlaceArtifact) -> ArtifactPlacement:
         """Place the artifact. The returned placement is `queued`; the next read returns its result."""
+        queued = replace(self._begun(artifact_id, request), mode=request.mode)
+        self.placements[queued.placement_id] = self._ended(queued)
+        return queued
+
+    def unplace(self, artifact_id: str, request: UnplaceArtifact) -> ArtifactPlacement:
+        """Remove the artifact. The returned removal is `removing`; the next read returns its result."""
+        removing = replace(self._begun(artifact_id, request), state="removing")
+        now = self._records.clock()
+        if self.failures:
+            ended = replace(removing, state="failed", error=self.failures.pop(0), ended_at=now)
+        else:
+            ended = replace(removing, state="removed", ended_at=now)
+            self._forget(removing)
+        self.placements[removing.placement_id] = ended
+        return removing
+
+    def _forget(self, removal: ArtifactPlacement) -> None:
+        """End every placement of the same content on the machine: it is one file there."""
+        for placement in list(self.placements.values()):
+            here = (placement.allocation_id, placement.digest) == (removal.allocation_id, removal.digest)
+            if here and placement.state == "placed":
+                self.placements[placement.placement_id] = replace(placement, state="removed")
+
+    def _begun(self, artifact_id: str, request: PlaceArtifact | UnplaceArtifact) -> ArtifactPlacement:
         artifact, operation = self._artifact(artifact_id), self._runtime.claimed(request.operation_id, request.epoch)
         targets = [target.allocation_id for target in operation.targets]
         self._records.check_machine(operation.instance_id, request.allocation_id, targets)
         now, location = self._records.clock(), rows.place(request.allocation_id)
-        queued = ArtifactPlacement(
+        return ArtifactPlacement(
             placement_id=self._records.new_id("plc"),
             org_id=operation.org_id,
             project_id=operation.project_id,
@@ -123,7 +147,7 @@ class Artifacts:
             name=artifact.name,
             digest=artifact.digest,
             size_bytes=artifact.size_bytes,
-            mode=request.mode,
+            mode="0644",
             allocation_id=request.allocation_id,
             node_id=location["node_id"],
             node_name=location["node_name"],
@@ -134,8 +158,6 @@ class Artifacts:
             created_at=now,
             expires_at=now + PLACEMENT_TTL,
         )
-        self.placements[queued.placement_id] = self._ended(queued)
-        return queued
 
     def placement(self, placement_id: str) -> ArtifactPlacement:
         """Return the placement, or raise `NotFound`."""

@@ -110,6 +110,7 @@ class Routes:
             self._change(DELIVERY_OPEN, self.secrets.open, about="delivery_id"),
             self._change(RUNTIME_REPORT, self.observations.report, about="instance_id"),
             self._change(deliveries.DELIVERY_CREATE, self.artifacts.deliver, about="artifact_id"),
+            self._change(placements.PLACEMENT_REMOVE, self.artifacts.unplace, about="artifact_id"),
             self._change(placements.PLACEMENT_CREATE, self.artifacts.place, about="artifact_id"),
             self._change(stewardships.ACCESS_PUBLISH, self.stewards.publish_access, about="instance_id"),
             self._change(stewardships.OPERATION_REQUEST, self.stewards.request, about="instance_id"),
