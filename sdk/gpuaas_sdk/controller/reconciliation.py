@@ -147,7 +147,7 @@ class Reconciliation:
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """The inputs of the instance, with the defaults of the deploy form for those that nobody chose."""
+        """The inputs of the instance, with the defaults of the deploy form for fields without a chosen value."""
         return self.instance.inputs
 
     def inputs_as(self, kind: type[Inputs]) -> Inputs:

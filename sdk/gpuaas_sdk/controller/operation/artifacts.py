@@ -1,4 +1,4 @@
-"""Artifacts of the app for one operation: find them, get a token for them, place them on machines and remove them there.
+"""Artifacts of the app for one operation: find them, get a token for them, place them on machines and remove them.
 `Operation` calls these functions."""
 
 from collections.abc import Collection, Mapping

@@ -86,7 +86,7 @@ class Operation:
         self.action = record.action
         self.inputs = _with_defaults(forms, record)
         """For `action`, the inputs of the caller; for `upgrade`, `rollback` and `reconfigure`, those of the instance
-        after it. Fields that nobody chose have the default of the form, here and in `instance.inputs`."""
+        after it. Fields without a chosen value have the default of the form, here and in `instance.inputs`."""
         self.inputs_before = forms.of_instance(record.inputs_before or instance.inputs)
         """The inputs of the instance before a `reconfigure`; for other kinds, its present inputs."""
         self.preview_of = record.preview_of
