@@ -18,8 +18,8 @@ class Condition(Wire):
     """A named statement about an instance, with a status and a reason."""
 
     type: str
-    """`LastOperationSucceeded` and `Observed` are set by the platform, all others by the app. The first is about the last
-    operation on the whole instance; a failed operation on members shows in the members."""
+    """`LastOperationSucceeded` and `Observed` are set by the platform, all others by the app. The first is about the
+    last operation on the whole instance; a failed operation on members shows in the members."""
     status: Literal["true", "false", "unknown"]
     reason: str
     """A code for programs."""

@@ -222,8 +222,17 @@ async def test_a_removal_that_fails_leaves_the_placement_on_record(placed: Placi
     removal = await placed.unplace()
     await _finish(placed, {"status": "failed", "error": {"code": "io_error", "message": "read-only file system"}})
     ended = await placed.now(removal)
-    assert (ended.state, ended.error) == ("failed", TaskError(code="io_error", message="read-only file system"))
-    assert (await placed.now(placement)).state == "placed"
+    assert ended.placement_id == placement.placement_id
+    assert (ended.state, ended.error) == ("placed", TaskError(code="io_error", message="read-only file system"))
+    again = await placed.unplace()
+    assert (again.state, again.error) == ("removing", None)
+
+
+async def test_a_removal_of_what_was_not_placed_fails_with_the_error_of_the_node(placed: Placing) -> None:
+    removal = await placed.unplace()
+    await _finish(placed, {"status": "failed", "error": {"code": "unknown_type", "message": "an older agent"}})
+    ended = await placed.now(removal)
+    assert (ended.state, ended.error) == ("failed", TaskError(code="unknown_type", message="an older agent"))
 
 
 async def test_content_that_is_placed_after_the_request_to_remove_it_stays(placed: Placing) -> None:

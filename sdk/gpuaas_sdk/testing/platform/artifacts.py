@@ -9,6 +9,7 @@ from gpuaas_contract.artifacts import Artifact, LocalSource
 from gpuaas_contract.catalog import AppVersion, Manifest
 from gpuaas_contract.deliveries import CONTENT_PATH, CreateDelivery, Delivery
 from gpuaas_contract.errors import DeliveryUnknown, NotFound
+from gpuaas_contract.lifecycles import PlacementState
 from gpuaas_contract.node import TaskError
 from gpuaas_contract.placements import ArtifactPlacement, PlaceArtifact, UnplaceArtifact
 from msgspec.structs import replace
@@ -117,22 +118,18 @@ class Artifacts:
 
     def unplace(self, artifact_id: str, request: UnplaceArtifact) -> ArtifactPlacement:
         """Remove the artifact. The returned removal is `removing`; the next read returns its result."""
-        removing = replace(self._begun(artifact_id, request), state="removing")
+        draft = replace(self._begun(artifact_id, request), state="removing")
+        placed = [item for item in self.placements.values() if item.state == "placed" and _is_same_file(item, draft)]
+        removing = replace(placed[-1], state="removing", error=None, ended_at=None) if placed else draft
         now = self._records.clock()
         if self.failures:
-            ended = replace(removing, state="failed", error=self.failures.pop(0), ended_at=now)
+            state: PlacementState = "placed" if placed else "failed"
+            ended = replace(removing, state=state, error=self.failures.pop(0), ended_at=now)
         else:
             ended = replace(removing, state="removed", ended_at=now)
-            self._forget(removing)
+            self.placements |= {item.placement_id: replace(item, state="removed") for item in placed}
         self.placements[removing.placement_id] = ended
         return removing
-
-    def _forget(self, removal: ArtifactPlacement) -> None:
-        """End every placement of the same content on the machine: it is one file there."""
-        for placement in list(self.placements.values()):
-            here = (placement.allocation_id, placement.digest) == (removal.allocation_id, removal.digest)
-            if here and placement.state == "placed":
-                self.placements[placement.placement_id] = replace(placement, state="removed")
 
     def _begun(self, artifact_id: str, request: PlaceArtifact | UnplaceArtifact) -> ArtifactPlacement:
         artifact, operation = self._artifact(artifact_id), self._runtime.claimed(request.operation_id, request.epoch)
@@ -176,3 +173,8 @@ class Artifacts:
         if artifact_id not in self.by_id:
             raise NotFound(f"There is no artifact {artifact_id} in this project.")
         return self.by_id[artifact_id]
+
+
+def _is_same_file(placement: ArtifactPlacement, other: ArtifactPlacement) -> bool:
+    """Return whether both are the same content on the same machine: it is one file there."""
+    return (placement.allocation_id, placement.digest) == (other.allocation_id, other.digest)
