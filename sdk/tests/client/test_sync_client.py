@@ -74,10 +74,10 @@ def test_calls_and_lists_need_no_event_loop(cloud: Cloud, instance: Instance) ->
     with cloud.client() as client:
         assert client.call(INSTANCE_GET, project_id=project_id, instance_id=instance_id).name == "kv"
         assert [item.name for item in client.pages(INSTANCE_LIST, project_id=project_id)] == ["kv"]
-        one = {"page_size": 1}
-        members = client.pages(MEMBER_LIST, query=one, project_id=project_id, instance_id=instance_id)
+        page_query = {"page_size": 1}
+        members = client.pages(MEMBER_LIST, query=page_query, project_id=project_id, instance_id=instance_id)
         assert [member.node_name for member in members] == ["n1", "n2", "n3"]
-        members = client.pages(MEMBER_LIST, query=one, project_id=project_id, instance_id=instance_id)
+        members = client.pages(MEMBER_LIST, query=page_query, project_id=project_id, instance_id=instance_id)
         assert next(members).node_name == "n1"
         with pytest.raises(NotFound):
             client.call(INSTANCE_GET, project_id=project_id, instance_id="inst_none")
