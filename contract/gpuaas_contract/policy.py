@@ -53,6 +53,8 @@ class Overlay(Request):
     """Largest number of members of one app instance, over all roles; none: no limit."""
     artifact_bytes_max: int | None = None
     """Largest size of one project's artifacts, including published ones that are not uploaded yet; none: no limit."""
+    conformance_required: bool = False
+    """True: only app versions with a trusted conformance card without failed checks may be deployed."""
     reason: str = ""
     """Why the policy has these restrictions; shown to callers whom it refuses."""
 
@@ -126,6 +128,15 @@ class PolicyLimit(Wire):
     """The same as a sentence, with the layer's reason."""
 
 
+class PolicyRequirement(Wire):
+    """What an app version must have, and the first layer that requires it."""
+
+    requirement: Literal["conformance_required"]
+    layer: Layer
+    rule: str
+    """The same as a sentence, with the layer's reason."""
+
+
 class PolicyExplanation(Wire):
     """What all layers together allow in a project, and why."""
 
@@ -137,6 +148,8 @@ class PolicyExplanation(Wire):
     """What all layers together allow."""
     ineffective: list[Ineffective]
     """Entries of any layer that have no effect because of the layers above."""
+    requirements: list[PolicyRequirement] = []
+    """What an app version must have before the project may deploy it."""
 
 
 class CanI(Request):
@@ -154,7 +167,7 @@ class CanI(Request):
     artifact_source: LongText = ""
     """Also check this artifact source; empty: not checked."""
     app: ShortText = ""
-    """Also check this app, by slug; empty: not checked."""
+    """Also check this app, by slug; empty: not checked. Without project and organisation, roles for the app count."""
 
 
 class DecidedByBinding(Wire, tag_field="kind", tag="binding"):

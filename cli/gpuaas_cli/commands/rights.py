@@ -101,6 +101,7 @@ def _explanation(result: contract.PolicyExplanation) -> list[str]:
     return [
         *section("Verdicts", aligned(verdicts)),
         *section("Limits", aligned(limits)),
+        *section("Required", [item.rule for item in result.requirements]),
         *section("All layers together", _text(result.effective).splitlines()),
         *section("Without effect", _ineffective(result.ineffective)),
     ]
