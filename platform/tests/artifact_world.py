@@ -146,7 +146,7 @@ def card(signer: Signer, manifest: dict[str, Any] = MANIFEST, **changes: Any) ->
         "version": manifest["version"],
         "manifest_digest": digest,
         "kit_version": "0.1.0",
-        "completed_at": "2026-01-01T00:00:00Z",
+        "completed_at": "2025-12-01T00:00:00Z",
         "checks": [{"name": "residue", "result": "passed"}],
         **changes,
     }

@@ -169,7 +169,7 @@ CREATE INDEX audit_by_project ON audit (project_id, cursor);
 CREATE INDEX audit_by_target ON audit (target, cursor);
 CREATE INDEX audit_by_time ON audit (occurred_at, cursor);
 
--- A role of a person in a scope: the platform, an organisation or a project. Written by: identity.
+-- A role of a person in a scope: the platform, an app, an organisation or a project. Written by: identity.
 CREATE TABLE bindings (
     binding_id TEXT NOT NULL,
     user_id    TEXT NOT NULL,
