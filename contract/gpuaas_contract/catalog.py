@@ -267,7 +267,7 @@ class AppVersion(Wire):
 
 
 class CheckedVersion(AppVersion):
-    """A version after it was registered or published, with what stands in the way of a deploy."""
+    """A version after it was registered or published, with what would prevent a deploy."""
 
     warnings: list[str] = []
     """Artifacts that the manifest names and that no project can use yet, each with a fix, as sentences for people."""

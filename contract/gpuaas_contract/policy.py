@@ -3,6 +3,8 @@ overlay only restricts: a value is allowed when every layer's list allows it and
 
 from typing import Literal
 
+import msgspec
+
 from gpuaas_contract.paths import ADMIN, API, ORG, PROJECT
 from gpuaas_contract.wire import Id, LongText, Request, ShortText, Timestamp, Wire
 
@@ -53,8 +55,9 @@ class Overlay(Request):
     """Largest number of members of one app instance, over all roles; none: no limit."""
     artifact_bytes_max: int | None = None
     """Largest size of one project's artifacts, including published ones that are not uploaded yet; none: no limit."""
-    conformance_required: bool = False
+    conformance_required: bool | msgspec.UnsetType = msgspec.UNSET
     """True: only app versions with a trusted conformance card without failed checks may be deployed."""
+    # Left out unless it is true, so that servers of the release before can read all overlays that do not use it.
     reason: str = ""
     """Why the policy has these restrictions; shown to callers whom it refuses."""
 

@@ -110,7 +110,7 @@ def _explanation(result: contract.PolicyExplanation) -> list[str]:
 def _text(overlay: contract.Overlay) -> str:
     """Return the overlay as YAML, without fields that restrict nothing."""
     empty = output.plain(contract.Overlay())
-    narrowed = {name: value for name, value in output.plain(overlay).items() if value != empty[name]}
+    narrowed = {name: value for name, value in output.plain(overlay).items() if value != empty.get(name)}
     return output.encoded("yaml", narrowed) if narrowed else "{}  # narrows nothing"
 
 

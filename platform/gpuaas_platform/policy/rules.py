@@ -75,7 +75,7 @@ def check_limit(layers: Layers, name: Limit, *, present: int, asked: int) -> Non
 def requirement(layers: Layers) -> PolicyRequirement | None:
     """Return the first layer that lets a project deploy conforming app versions only; None if no layer does."""
     for layer, overlay in layers:
-        if overlay.conformance_required:
+        if overlay.conformance_required is True:
             rule = words(layer, overlay, "allows only app versions with a trusted conformance card")
             return PolicyRequirement(requirement="conformance_required", layer=layer, rule=rule)
     return None
@@ -86,7 +86,7 @@ def merged(layers: Layers) -> Overlay:
     choices = {field: merged_choice(layers, field) for field in contract.SUBJECTS.values()}
     limits = {name: limit(layers, name) for name in contract.LIMITS}
     numbers = {name: smallest.max if smallest else None for name, smallest in limits.items()}
-    required = requirement(layers) is not None
+    required = True if requirement(layers) is not None else msgspec.UNSET
     return msgspec.structs.replace(Overlay(), conformance_required=required, **choices, **numbers)
 
 
@@ -111,7 +111,8 @@ def sound(overlay: Overlay) -> Overlay:
         raise errors.ValidationFailed(
             f"A reason has at most {contract.REASON_LENGTH_MAX} characters.", details={"field": "reason"}
         )
-    return msgspec.structs.replace(overlay, reason=overlay.reason.strip(), **choices)
+    required = overlay.conformance_required or msgspec.UNSET
+    return msgspec.structs.replace(overlay, reason=overlay.reason.strip(), conformance_required=required, **choices)
 
 
 def choice_of(overlay: Overlay, field: str) -> Choice:

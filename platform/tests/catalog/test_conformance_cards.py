@@ -154,6 +154,6 @@ async def test_a_required_card_takes_an_older_version_and_the_policy_explains_it
     explained = await world.call(policy.EXPLAIN, {"app": "toy"})
     (required,) = explained.requirements
     assert required.rule == "policy of project allows only app versions with a trusted conformance card (production)"
-    assert explained.effective.conformance_required
+    assert explained.effective.conformance_required is True
     assert [item.version for item in (await world.call(catalog.PROJECT_APP_LIST)).items] == ["1.0.0"]
     assert (await world.deploy("strict")).instance.app_version == "1.0.0"
