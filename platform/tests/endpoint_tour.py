@@ -171,7 +171,7 @@ async def _service_accounts(world: World) -> None:
 
 async def _catalog(world: World) -> None:
     await world.call(catalog.VERSION_REGISTER, {**MANIFEST, "version": "0.9.0"})
-    moves: tuple[tuple[Endpoint[Any, catalog.AppVersion], dict[str, str]], ...] = (
+    moves: tuple[tuple[Endpoint[Any, Any], dict[str, str]], ...] = (
         (catalog.VERSION_PUBLISH, {}),
         (catalog.VERSION_DEPRECATE, {"reason": "1.0.0 is faster"}),
         (catalog.VERSION_WITHDRAW, {"reason": "loses data"}),

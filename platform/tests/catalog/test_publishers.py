@@ -1,8 +1,11 @@
 """Publishers of an app: they register and publish versions and artifacts of their own app, and of no other one."""
 
+from typing import Any
+
 import artifact_world
 import pytest
 from gpuaas_contract import artifacts, bindings, catalog, conformance, errors, events, policy, registry, trust_keys
+from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.permissions import PUBLISHER, ROLES
 from platform_world import MANIFEST, Person, World
 
@@ -21,7 +24,7 @@ async def _publisher(world: World, app_slug: str = "toy") -> tuple[Person, str]:
 
 async def test_a_publisher_registers_and_publishes_versions_of_their_own_app_only(world: World) -> None:
     ada, _ = await _publisher(world)
-    mine = {"app_slug": "toy", "token": ada.token}
+    mine: dict[str, Any] = {"app_slug": "toy", "token": ada.token}
     registered = await world.call(catalog.APP_VERSION_REGISTER, MANIFEST, **mine)
     assert registered.state == "registered"
     published = await world.call(catalog.VERSION_PUBLISH, {"channels": ["edge"]}, version="1.0.0", **mine)
@@ -29,8 +32,8 @@ async def test_a_publisher_registers_and_publishes_versions_of_their_own_app_onl
     assert [item.version for item in (await world.call(catalog.APP_VERSION_LIST, **mine)).items] == ["1.0.0"]
 
     await world.call(catalog.APP_VERSION_REGISTER, OTHER, app_slug="other")
-    foreign = {"app_slug": "other", "token": ada.token}
-    for endpoint, body in (
+    foreign: dict[str, Any] = {"app_slug": "other", "token": ada.token}
+    calls: tuple[tuple[Endpoint[Any, Any], Any], ...] = (
         (catalog.APP_VERSION_REGISTER, {**OTHER, "version": "2.0.0"}),
         (catalog.VERSION_PUBLISH, {}),
         (catalog.VERSION_WITHDRAW, {"reason": "not mine"}),
@@ -39,7 +42,8 @@ async def test_a_publisher_registers_and_publishes_versions_of_their_own_app_onl
         (artifacts.APP_PUBLISH, artifact_world.intent()),
         (conformance.CARD_PUT, artifact_world.card(artifact_world.Signer(), OTHER)),
         (bindings.APP_BINDING_LIST, None),
-    ):
+    )
+    for endpoint, body in calls:
         refused = await world.send(endpoint, body, version="1.0.0", **foreign)
         assert (endpoint.name, refused.status_code) == (endpoint.name, 404)
     assert (await world.call(catalog.VERSION_GET, app_slug="other", version="1.0.0")).state == "registered"
@@ -116,7 +120,7 @@ async def test_a_publisher_looks_after_the_artifacts_of_their_own_app(world: Wor
     mine = await artifact_world.of_app(world, signer, b"mine", token=ada.token)
     theirs = await artifact_world.of_app(world, signer, b"theirs", "other")
     assert (mine.scope, mine.app_slug) == (artifacts.SHARED, "toy")
-    where = {"app_slug": "toy", "token": ada.token}
+    where: dict[str, Any] = {"app_slug": "toy", "token": ada.token}
     assert [item.artifact_id for item in (await world.call(artifacts.APP_LIST, **where)).items] == [mine.artifact_id]
     assert (await world.call(artifacts.APP_VERIFY, {}, artifact_id=mine.artifact_id, **where)).trust == "verified"
     promoted = await world.call(artifacts.APP_PROMOTE, {"channel": "edge"}, artifact_id=mine.artifact_id, **where)
