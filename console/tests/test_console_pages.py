@@ -1,5 +1,6 @@
 """The pages of the console over HTTP: a real platform with a demo app, and a browser without scripts."""
 
+import datetime
 import html
 import json
 import os
@@ -13,9 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import oidc_provider
 import pytest
 from clouds import TESTS, until
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from gpuaas_contract.catalog import Manifest
+from gpuaas_sdk.conformance import ScoreCard, Verdict, statement
 from seeded import Console
 
 LAB = "PROJECT/instances/lab"
@@ -389,6 +395,26 @@ def test_a_project_requests_an_app_and_an_admin_grants_it_from_home(
     assert "Done." in admin.post("PROJECT/change/entitle-app", step="do", target="wished").text
     assert "is requested" not in admin.page("/")
     assert "/catalog/wished/1.0.0/deploy" in member.page("PROJECT/catalog")
+
+
+def test_the_page_of_an_app_shows_its_conformance_card(admin: Any, console: Console, tmp_path: Path) -> None:
+    assert "no card" in admin.page("PROJECT/catalog/demo/1.0.0")
+    key, card, public = Ed25519PrivateKey.generate(), tmp_path / "card.dsse", tmp_path / "public.pem"
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    public.write_bytes(key.public_key().public_bytes(serialization.Encoding.PEM, form))
+    console.cli("artifact", "trust", "add", "cards", str(public), "--platform")
+    shown = console.cli("app", "show", "demo", "1.0.0", "--platform", "-o", "json").json
+    verdicts = [
+        Verdict("operations", "Every operation succeeds.", "passed", 1.0),
+        Verdict("residue", "Nothing stays.", "failed", 1.0, "n1 has <b>/opt</b>"),
+    ]
+    now = datetime.datetime.now(datetime.UTC)
+    manifest = msgspec.convert(shown["manifest"], Manifest)
+    card.write_bytes(statement.signed(ScoreCard("demo", "1.0.0", verdicts), manifest, key, now))
+    console.cli("app", "attach-card", "demo", "1.0.0", str(card))
+    page = admin.page("PROJECT/catalog/demo/1.0.0")
+    assert "does not conform: 1 passed, 1 failed, 0 not applicable" in page
+    assert "n1 has &lt;b&gt;/opt&lt;/b&gt;" in page
 
 
 def test_a_change_of_an_entitlement_keeps_the_limits_that_it_does_not_change(admin: Any, console: Console) -> None:
