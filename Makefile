@@ -50,6 +50,7 @@ check-types: .venv/.ready
 	@$(BIN)/mypy $(PACKAGES)
 	@for folder in $(TEST_FOLDERS); do $(BIN)/mypy $$folder || exit 1; done
 	@for tool in $(PYTHON_TOOLS); do $(BIN)/mypy --scripts-are-modules $$tool || exit 1; done
+	@$(BIN)/python tools/kit-examples
 
 check-rules: .venv/.ready
 	@$(BIN)/ruff format --check -q $(PYTHON_FOLDERS)
@@ -64,6 +65,8 @@ check-rules: .venv/.ready
 	@$(BIN)/python -m gpuaas_contract.asyncapi --check contract/asyncapi/asyncapi.json docs/reference/events.md
 	@$(BIN)/python -m gpuaas_contract.reference --check docs/reference/lifecycles.md docs/reference/errors.md
 	@$(BIN)/python -m gpuaas_cli.reference --check docs/reference/cli.md
+	@$(BIN)/python -m gpuaas_cli.manifest_reference --check docs/reference/manifest.md
+	@$(BIN)/python -m gpuaas_sdk.reference --check docs/reference/kit.md
 	@$(BIN)/python -m gpuaas_platform.commands.schema --check
 
 # All processes of the tests load every test file. One of them alone compiles it, while the types are checked.
@@ -89,6 +92,8 @@ contract: .venv/.ready ## renew the golden OpenAPI and AsyncAPI documents after 
 	@$(BIN)/python -m gpuaas_contract.asyncapi --write contract/asyncapi/asyncapi.json docs/reference/events.md
 	@$(BIN)/python -m gpuaas_contract.reference --write docs/reference/lifecycles.md docs/reference/errors.md
 	@$(BIN)/python -m gpuaas_cli.reference --write docs/reference/cli.md
+	@$(BIN)/python -m gpuaas_cli.manifest_reference --write docs/reference/manifest.md
+	@$(BIN)/python -m gpuaas_sdk.reference --write docs/reference/kit.md
 	@$(BIN)/python -m gpuaas_platform.commands.schema --write
 
 lock: .venv/.ready ## resolve requirements.in again into requirements.lock, and from it what an installation needs: runtime.lock
