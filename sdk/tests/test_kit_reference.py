@@ -13,7 +13,7 @@ def test_every_public_name_of_the_kit_has_a_docstring() -> None:
     assert [path for path, entry in reference.every() if not entry.text and not entry.type] == []
 
 
-def test_every_module_of_the_kit_says_what_it_is_for() -> None:
+def test_every_module_of_the_kit_has_a_docstring() -> None:
     assert [module for module, (text, _) in reference.sections().items() if not text] == []
 
 

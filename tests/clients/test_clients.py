@@ -88,10 +88,10 @@ def typescript_program(folder: Path) -> str:
 
 def need(program: str | Path) -> str:
     """Return the path of a program of the tool chain; skip the test if it is not installed."""
-    found = shutil.which(program)
-    if found is None:
+    path = shutil.which(program)
+    if path is None:
         pytest.skip(f"{Path(program).name} is not installed, so no client is generated: make clients")
-    return found
+    return path
 
 
 def run(*command: str | Path, cwd: Path | None = None, more: dict[str, str] | None = None) -> str:

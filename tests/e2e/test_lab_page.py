@@ -21,5 +21,5 @@ def test_a_machine_of_the_lab_installs_a_package_that_its_user_named(tmp_path: P
             folder.run(command)
 
 
-def test_the_page_tries_what_it_tells_about_packages() -> None:
+def test_the_page_installs_a_package() -> None:
     assert any("apt-get -qq install" in command.line for command in COMMANDS)
