@@ -12,7 +12,7 @@ INSTALLED := $(filter-out lab,$(PARTS))
 INSTALLED_NAMES := gpuaas-contract gpuaas-sdk gpuaas-platform gpuaas-cli
 COMPILE := $(BIN)/uv pip compile --universal --generate-hashes --no-header --python-version 3.11 --overrides tools/overrides.in -q
 PACKAGES := $(foreach part,$(PARTS),$(wildcard $(part)/gpuaas_*))
-TEST_FOLDERS := $(PARTS:%=%/tests) tests/e2e tests/boundary tests/walk tests/attack tests/skew tests/replicas bench docs/how-to
+TEST_FOLDERS := $(PARTS:%=%/tests) tests/clients tests/e2e tests/boundary tests/walk tests/attack tests/skew tests/replicas bench docs/how-to
 # Targets that run side by side; each prints its output when it has ended.
 TOGETHER := --no-print-directory --jobs 2 --output-sync=target
 PYTHON_TOOLS := $(shell grep -lE '^.!.*python3' tools/*)
@@ -20,7 +20,7 @@ PYTHON_FOLDERS := conftest.py $(PYTHON_TOOLS) contract sdk platform agent apps c
 
 TEST_HELPERS := platform/tests:cli/tests:console/tests
 
-.PHONY: help up down test screenshots test-slurm check check-types check-rules compiled-tests words mutants bench contract lock wheels bundle clean
+.PHONY: help up down test screenshots clients test-guide test-slurm check check-types check-rules compiled-tests words mutants bench contract lock wheels bundle clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -43,6 +43,13 @@ test-slurm: .venv/.ready ## the long tests of Slurm on real machines: every oper
 	@tools/browser
 	@$(PYTHON) -m pytest -n 0 --durations 15 -m long apps/slurm tests/e2e $(ARGS)
 
+test-guide: .venv/.ready ## every command of "Build an app", own packages in the lab, machine access in plain HTTP (minutes, as root)
+	@$(PYTHON) -m pytest -n 0 --durations 15 -m long tests/e2e/test_build_an_app.py tests/e2e/test_lab_page.py tests/e2e/test_machine_access_in_plain_http.py $(ARGS)
+
+clients: .venv/.ready ## make clients for Go and TypeScript from the OpenAPI document, compile them and call a server (installs generators into dist/)
+	@$(AS_OWNER) tools/clients
+	@$(PYTHON) -m pytest -n 0 -m long tests/clients $(ARGS)
+
 check: .venv/.ready ## format, lint, types, import rules, no app words, one owner of each fact, safe comparisons, plain words, golden contract
 	@$(MAKE) $(TOGETHER) check-types check-rules
 
@@ -50,6 +57,7 @@ check-types: .venv/.ready
 	@$(BIN)/mypy $(PACKAGES)
 	@for folder in $(TEST_FOLDERS); do $(BIN)/mypy $$folder || exit 1; done
 	@for tool in $(PYTHON_TOOLS); do $(BIN)/mypy --scripts-are-modules $$tool || exit 1; done
+	@$(BIN)/python tools/kit-examples
 
 check-rules: .venv/.ready
 	@$(BIN)/ruff format --check -q $(PYTHON_FOLDERS)
@@ -64,6 +72,8 @@ check-rules: .venv/.ready
 	@$(BIN)/python -m gpuaas_contract.asyncapi --check contract/asyncapi/asyncapi.json docs/reference/events.md
 	@$(BIN)/python -m gpuaas_contract.reference --check docs/reference/lifecycles.md docs/reference/errors.md
 	@$(BIN)/python -m gpuaas_cli.reference --check docs/reference/cli.md
+	@$(BIN)/python -m gpuaas_cli.manifest_reference --check docs/reference/manifest.md
+	@$(BIN)/python -m gpuaas_sdk.reference --check docs/reference/kit.md
 	@$(BIN)/python -m gpuaas_platform.commands.schema --check
 
 # All processes of the tests load every test file. One of them alone compiles it, while the types are checked.
@@ -89,12 +99,15 @@ contract: .venv/.ready ## renew the golden OpenAPI and AsyncAPI documents after 
 	@$(BIN)/python -m gpuaas_contract.asyncapi --write contract/asyncapi/asyncapi.json docs/reference/events.md
 	@$(BIN)/python -m gpuaas_contract.reference --write docs/reference/lifecycles.md docs/reference/errors.md
 	@$(BIN)/python -m gpuaas_cli.reference --write docs/reference/cli.md
+	@$(BIN)/python -m gpuaas_cli.manifest_reference --write docs/reference/manifest.md
+	@$(BIN)/python -m gpuaas_sdk.reference --write docs/reference/kit.md
 	@$(BIN)/python -m gpuaas_platform.commands.schema --write
 
 lock: .venv/.ready ## resolve requirements.in again into requirements.lock, and from it what an installation needs: runtime.lock
 	@$(COMPILE) requirements.in -o requirements.lock
 	@$(COMPILE) --no-annotate -c requirements.lock --extra otlp --extra vault $(INSTALLED_NAMES:%=--no-emit-package %) $(INSTALLED:%=%/pyproject.toml) -o runtime.lock
 	@$(COMPILE) tools/bootstrap.in -o tools/bootstrap.lock
+	@$(COMPILE) tools/clients.in -o tools/clients.lock
 
 wheels: .venv/.ready ## build the wheel of each part into dist/, the same bytes every time
 	@$(AS_OWNER) tools/wheels $(PARTS)

@@ -84,7 +84,7 @@ def document(endpoints: Sequence[AnyEndpoint] = registry.ENDPOINTS) -> dict[str,
         "info": {"title": "GPUaaS", "version": VERSION, "description": _DESCRIPTION},
         "servers": [{"url": "/", "description": "The server that this document comes from."}],
         "paths": _with_bounds(paths),
-        "components": _with_bounds(components),
+        "components": _without_struct_defaults(_with_bounds(components)),
     }
 
 
@@ -217,6 +217,17 @@ def _with_bounds(schema: Any) -> Any:
             **bounded,
         }
     return bounded
+
+
+def _without_struct_defaults(schema: Any) -> Any:
+    """Remove defaults that are objects with fields: generators make code that does not compile. The fields of the inner
+    schema have the same defaults."""
+    if isinstance(schema, list):
+        return [_without_struct_defaults(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {name: part for name, part in schema.items() if not (name == "default" and part and isinstance(part, dict))}
+    return {name: _without_struct_defaults(part) for name, part in kept.items()}
 
 
 def _bound(name: str, value: int, schema: dict[str, Any]) -> dict[str, int]:

@@ -39,6 +39,7 @@ OperationKind = Literal[
     "action",
     "preview",
 ]
+"""What an operation does; `preview` asks what another kind would interrupt, `action` runs an action of the app."""
 FailureClass = Literal["retryable", "drift", "repairable", "needs_operator", "lost", "expired", "refused"]
 """Try again · the controller repairs it · a person repairs it and retries · only a person can continue · the controller
 or the subject is gone · the deadline passed · the controller changed nothing."""

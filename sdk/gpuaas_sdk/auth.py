@@ -17,7 +17,9 @@ REFRESH_SHARE = 0.8
 class Calls(Protocol):
     """The part of the client that signing in needs: it calls the endpoints that require no token."""
 
-    async def call(self, endpoint: Endpoint[RequestBody, Answer], body: RequestBody | None = None) -> Answer: ...
+    async def call(self, endpoint: Endpoint[RequestBody, Answer], body: RequestBody | None = None) -> Answer:
+        """Call an endpoint and return its answer."""
+        ...
 
 
 class Auth(Protocol):

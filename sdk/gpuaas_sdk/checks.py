@@ -12,7 +12,9 @@ from gpuaas_sdk.failures import Temporary
 
 
 class Check(msgspec.Struct, frozen=True):
-    """The result of a check. Users see the reason while it has not passed."""
+    """The result of a check. Users see the reason while it has not passed.
+
+    Check(not jobs, f"{len(jobs)} jobs run on {machine.hostname}")"""
 
     ok: bool
     reason: str = ""

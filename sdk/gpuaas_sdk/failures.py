@@ -6,21 +6,28 @@ from gpuaas_contract.operations import FailureClass
 
 
 class Temporary(Exception):
-    """A retry can help: the kit repeats the step after `after_s` until the operation's deadline."""
+    """A retry can help: the kit repeats the step after `after_s` until the operation's deadline.
+
+    raise Temporary("slurmctld on gpu-1 does not answer yet", after_s=2)"""
 
     def __init__(self, text: str, after_s: float = 5.0) -> None:
         super().__init__(text)
         self.after_s = after_s
+        """Seconds until the next attempt."""
 
 
 class Permanent(Exception):
-    """A retry cannot help: the operation fails. `fix` is the next command a person should run."""
+    """A retry cannot help: the operation fails. `fix` is the next command a person should run.
+
+    raise Permanent("/data of gpu-1 is full", fix="free space on gpu-1, then: gpuaas op retry ID")"""
 
     failure_class: ClassVar[FailureClass] = "repairable"
+    """Who can help, as the platform shows it; each subclass has its own."""
 
     def __init__(self, text: str, fix: str = "") -> None:
         super().__init__(text)
         self.fix = fix
+        """The next command or act of a person; empty: none is known."""
 
 
 class Refused(Permanent):

@@ -1,8 +1,9 @@
-"""Commands and their promised output, read from the `console` blocks of a page."""
+"""Commands and their promised output, read from the `console` blocks of a page, and the files that readers write."""
 
 import re
 from dataclasses import dataclass, field
 
+_FILE = re.compile(r"^```python\n# (\S+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -31,6 +32,11 @@ def commands_of(page: str) -> list[Command]:
             elif line.strip() not in ("", "…"):
                 commands[-1].promised.append(line)
     return commands
+
+
+def files_of(page: str) -> dict[str, str]:
+    """Return the content of each `python` block that begins with a comment of a path, by this path."""
+    return dict(_FILE.findall(page))
 
 
 def _pattern(promise: str) -> re.Pattern[str]:

@@ -40,12 +40,16 @@ class Tagged(NamedTuple, Generic[Answer]):
 
 
 class Client:
-    """Calls one server over one connection pool. Close it with `async with` or `aclose()`."""
+    """Calls one server over one connection pool. Close it with `async with` or `aclose()`.
+
+    async with Client("http://127.0.0.1:7070", ServiceAccount(key_id, client_secret)) as client:
+        me = await client.call(identity.ME)"""
 
     def __init__(self, server: str, auth: Auth, *, ca_file: Path | None = None) -> None:
         if not request.is_address(server):
             raise ValueError(f"{server!r} is not a server address. Example of one: https://cloud.example:8443")
         self.server = server.rstrip("/")
+        """The address of the server, without a slash at its end."""
         self._auth = auth
         self._http = httpx.AsyncClient(base_url=self.server, verify=_trust(self.server, ca_file), trust_env=False)
 

@@ -15,6 +15,7 @@ Gap = Literal[
     "environment problem",
 ]
 GAPS: tuple[Gap, ...] = Gap.__args__  # type: ignore[attr-defined]
+"""The classes of gaps, as the report lists them."""
 Result = Literal["passed", "failed", "not applicable"]
 
 

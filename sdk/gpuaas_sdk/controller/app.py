@@ -28,7 +28,15 @@ About = TypeVarTuple("About")
 
 
 class App:
-    """An app. Its decorators register handlers; `main` runs its controller."""
+    """An app. Its decorators register handlers; `main` runs its controller.
+
+    app = App("hello", manifest=Path("manifest.yaml"))
+
+    @app.operation("deploy")
+    async def deploy(op: Operation) -> None:
+        await op.each(op.to_do, join)
+
+    sys.exit(app.main())"""
 
     def __init__(
         self,
@@ -42,10 +50,14 @@ class App:
         """`packages` are the Debian packages that its machines need; a lab fetches them while it has a network.
         `commands` are added to the app's command line, by name."""
         self.slug = slug
+        """The name of the app in the catalog."""
         self._commands = commands or {}
         self.settings = settings
+        """Lease, retries and limits of its runner."""
         self.packages = tuple(packages)
+        """Debian packages that its machines need."""
         self.manifest = _read_manifest(manifest)
+        """The manifest as it was read from the file."""
         self._handlers = Handlers(slug, inputs.forms_of(self.manifest))
         if self.manifest.slug != slug:
             raise ValueError(f"{manifest} is the manifest of {self.manifest.slug!r}, not of {slug!r}")

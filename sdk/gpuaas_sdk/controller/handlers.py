@@ -15,8 +15,11 @@ from gpuaas_sdk.controller.reconciliation import Health
 from gpuaas_sdk.failures import NeedsOperator, Temporary
 
 Handler = Callable[[Operation], Awaitable[None]]
+"""A function for an operation or its undo: `async def deploy(op: Operation) -> None`."""
 ActionHandler = Callable[[Operation], Awaitable[dict[str, Any] | None]]
+"""A function for an action: `async def users(op: Operation) -> dict[str, Any]`. What it returns is the result."""
 PreviewHandler = Callable[[Operation], Awaitable[Preview]]
+"""A function for a dry run: `async def preview(op: Operation) -> Preview`. It changes nothing."""
 Key = tuple[str, str]
 """Operation kind and role; an empty role means every role."""
 AnyHandler = TypeVar("AnyHandler")

@@ -98,7 +98,13 @@ class Watch:
 
 
 class Reconciliation:
-    """One look at one instance, passed to the health handler."""
+    """One look at one instance, passed to the health handler. Machines can be read here, not changed.
+
+    @app.health(every_s=10)
+    async def look(now: Reconciliation) -> None:
+        down = [member.node_name for member in now.members if member.status != "ready"]
+        status: Literal["true", "false"] = "false" if down else "true"
+        await now.report([ReportedCondition(type="Serving", status=status, message=", ".join(down))])"""
 
     def __init__(
         self,
@@ -117,6 +123,7 @@ class Reconciliation:
         """`wake` causes another look. Without `gauges`, this process serves no metrics. `forms` has the defaults of the
         inputs."""
         self.instance = msgspec.structs.replace(instance, inputs=forms.of_instance(instance.inputs))
+        """The instance as it was at the beginning of the look."""
         self._client = client
         self._stewardships = stewardships
         self._name = name
@@ -343,6 +350,7 @@ class Reconciliation:
 
 
 Health = Callable[[Reconciliation], Awaitable[None]]
+"""The function that looks at an instance between operations: `async def look(now: Reconciliation) -> None`."""
 
 
 def _key(kind: StewardVerb, members: Iterable[Member]) -> tuple[str, ...]:

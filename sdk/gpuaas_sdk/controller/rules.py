@@ -30,13 +30,16 @@ class MembersFailed(Permanent):
         fixes = [error.fix for _, error in failures if error.fix]
         super().__init__(f"{len(failures)} of {count} members failed: {listed}", fix=fixes[0] if fixes else "")
         self.failures = failures
+        """The members that failed, each with its error."""
 
 
 class Results(NamedTuple):
     """What `Operation.each` returns. Members that the stop rule skipped are in neither list."""
 
     ok: tuple[Member, ...]
+    """Members whose function ended without an error."""
     failed: tuple[tuple[Member, Permanent], ...] = ()
+    """The others, each with its error."""
 
 
 class NotSupported(Permanent):

@@ -77,7 +77,7 @@ async def mark_automatic(machine: Machine, names: tuple[str, ...]) -> None:
 def foreign_removals(simulation: str, own: tuple[str, ...]) -> tuple[str, ...]:
     """Return the packages that a simulated purge would remove beside one's own. Pure.
 
-    foreign_removals("Purg kv-server [3.5]\nPurg their-portal [1.0]\n", ("kv-server",))  # ("their-portal",)"""
+    foreign_removals("Purg kv-server [3.5]\\nPurg their-portal [1.0]\\n", ("kv-server",))  # ("their-portal",)"""
     removed = re.findall(r"^(?:Remv|Purg) (\S+)", simulation, re.MULTILINE)
     return tuple(name for name in dict.fromkeys(removed) if name not in own)
 

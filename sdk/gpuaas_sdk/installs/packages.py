@@ -173,7 +173,7 @@ def unpack(specs: tuple[str, ...], source: Source, *options: str) -> Command:
 def parse_simulation(text: str) -> Simulation:
     """Parse apt's simulation: `Inst name (version …)` is new, `Inst name [old] (version …)` is an upgrade. Pure.
 
-    parse_simulation("Inst kv-server (3.5-1 Debian)\n").new  # ("kv-server",)"""
+    parse_simulation("Inst kv-server (3.5-1 Debian)\\n").new  # ("kv-server",)"""
     actions = re.findall(r"^Inst (\S+) (\[\S+\] )?\((\S+)", text, re.MULTILINE)
     return Simulation(
         new=tuple(name for name, old, _ in actions if not old),

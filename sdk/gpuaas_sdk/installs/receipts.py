@@ -151,7 +151,7 @@ async def others(machine: Machine, footprint: Footprint, instance_id: str) -> tu
 def first_receipt(footprint: Footprint, instance_id: str, hostname: str, inspection: str) -> Receipt:
     """Make a receipt from the inspection of an unchanged machine; refuse one with another installation. Pure.
 
-    first_receipt(KV, "inst_1", "gpu-1", "absent /var/lib/kv\nno-user kv\n").paths  # ["/var/lib/kv"]"""
+    first_receipt(KV, "inst_1", "gpu-1", "absent /var/lib/kv\\nno-user kv\\n").paths  # ["/var/lib/kv"]"""
     receipt = Receipt(instance_id)
     for line in inspection.splitlines():
         kind, name, *rest = line.split()

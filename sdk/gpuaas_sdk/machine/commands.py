@@ -91,4 +91,5 @@ def as_line(completed: Completed) -> bytes:
 
 
 def as_bytes(content: str | bytes) -> bytes:
+    """Return the content as bytes; text is encoded as UTF-8."""
     return content.encode() if isinstance(content, str) else content

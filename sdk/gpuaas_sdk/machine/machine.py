@@ -25,10 +25,15 @@ class Ran(msgspec.Struct, frozen=True):
 class Machine:
     """Run commands and read and write files on one machine, as root.
 
-    Commands are argument lists; nothing is ever interpolated into a shell string."""
+    Commands are argument lists; nothing is ever interpolated into a shell string.
+
+    await machine.put("/etc/hello.conf", "port = 80\\n")
+    ran = await machine.run("systemctl", "is-active", "hello", check=False)
+    ran.stdout.strip()  # active"""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
+        """How commands are sent: over SSH, or to a fake host in tests."""
 
     @property
     def hostname(self) -> str:

@@ -47,6 +47,7 @@ class RemoteWork:
     """Units of commands whose end is unknown, because the connection broke. The next connection stops them."""
 
     def new_unit(self) -> str:
+        """Return the name of a systemd unit for one command, which no other command has."""
         return f"gpuaas-{self.name}-{secrets.token_hex(4)}.scope"
 
     def take_lost(self) -> list[str]:

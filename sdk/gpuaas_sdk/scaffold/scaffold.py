@@ -48,6 +48,7 @@ KINDS = {
         at_once=1,
     ),
 }
+"""The kinds of apps by name."""
 
 
 def create(name: str, kind: str = "service", folder: Path | None = None) -> list[Path]:

@@ -17,18 +17,27 @@ Scripts = Callable[[str], Ran | None]
 
 
 class FakeHost:
-    """A fake host and the `Transport` to it. `files` holds its files; `ran` lists the commands that it received."""
+    """A fake host and the `Transport` to it. `files` holds its files; `ran` lists the commands that it received.
+
+    host = machines.host("gpu-1")
+    host.reachable = False  # as if its cable were pulled
+    assert ("systemctl", "restart", "hello") in host.ran"""
 
     def __init__(
         self, hostname: str, answer: Answer = lambda argv: Ran(0, "", ""), scripts: Scripts = lambda text: None
     ) -> None:
         self.hostname = hostname
+        """The name that `Machine.hostname` returns."""
         self.address = hostname
+        """The address of a fake host is its name."""
         self.files: dict[str, bytes] = {}
+        """Path -> content. Tests may write here."""
         self.printed: list[str] = []
         """What a program that `Machine.lines` runs has printed; tests add lines."""
         self.commands: list[Command] = []
+        """Every command, oldest first, with its input and time limit."""
         self.reachable = True
+        """False: every command fails with `MachineUnreachable`, and connections break."""
         self._answer = answer
         self._scripts = scripts
 
@@ -128,12 +137,18 @@ class _ReadOnly:
 
 
 class FakeMachines:
-    """Fake hosts, one per name, which exist independent of connections. Pass `connect` to `App.runner`."""
+    """Fake hosts, one per name, which exist independent of connections. Pass `connect` to `App.runner`.
+
+    machines = FakeMachines(lambda argv: Ran(0, "active\\n" if "is-active" in argv else "", ""))
+    runner = app.runner(client, platform.project_id, "test", connect=machines.connect)"""
 
     def __init__(self, answer: Answer = lambda argv: Ran(0, "", ""), scripts: Scripts = lambda text: None) -> None:
         self.by_host: dict[str, FakeHost] = {}
+        """The hosts that exist so far."""
         self.connected: list[MachineTarget] = []
+        """The target of every connection, oldest first."""
         self.open_connections = 0
+        """How many connections are open now."""
         self._answer = answer
         self._scripts = scripts
 

@@ -27,8 +27,9 @@ def test_every_kind_has_a_manifest_and_all_files(kind: str, tmp_path: Path) -> N
     assert {path.name for path in package.iterdir()} >= {"controller.py", "plan.py", "workload.py", "my-app.service"}
 
 
-def test_the_controller_has_fewer_than_150_lines(tmp_path: Path) -> None:
-    scaffold.create("hello", "service", tmp_path / "hello")
+@pytest.mark.parametrize("kind", scaffold.KINDS)
+def test_the_controller_has_fewer_than_150_lines(kind: str, tmp_path: Path) -> None:
+    scaffold.create("hello", kind, tmp_path / "hello")
     lines = (tmp_path / "hello" / "gpuaas_app_hello" / "controller.py").read_text().splitlines()
     assert len(lines) < 150
 

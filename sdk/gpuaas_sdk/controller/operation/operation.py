@@ -54,7 +54,11 @@ _WITH_INPUTS = frozenset({"upgrade", "rollback", "reconfigure"})
 
 
 class Operation:
-    """One claimed operation of the app, passed to its handler."""
+    """One claimed operation of the app, passed to its handler.
+
+    @app.operation("add")
+    async def add(op: Operation) -> None:
+        await op.each(op.to_do, join)"""
 
     def __init__(
         self,
@@ -70,28 +74,40 @@ class Operation:
         record = lease.record
         instance = msgspec.structs.replace(instance, inputs=forms.of_instance(instance.inputs))
         self.id = record.operation_id
+        """The id of the operation: `op_…`. The same after a crash."""
         self.kind = record.kind
+        """The kind, such as `deploy`; `preview` and `action` too."""
         self.component_key = record.component_key
+        """The role that an operation on members concerns; empty for operations on the whole instance."""
         self.correlation_id = record.correlation_id
+        """The id under which people find everything about the request: `gpuaas triage ID`."""
         self.reason = record.reason
+        """Why the operation was requested, as its requester wrote it; may be empty."""
         self.requested_by = record.requested_by
         """The id of the user or service account that requested the operation."""
         self.force = record.force
+        """True: the requester accepts that work is interrupted. No evidence is needed then."""
         self.attempt = record.attempts
         """The number of claims so far: 1 at the first claim, more after a crash or a retry."""
         self.stop_after_failures = record.stop_after_failures
+        """After this many failed members, the platform skips those that have not started; 0: it skips none."""
         self.from_version = record.from_version
+        """The version before; set for `upgrade`, `rollback` and their previews."""
         self.to_version = record.to_version
-        """Set for `upgrade`, `rollback` and their previews."""
+        """The version after; set for `upgrade`, `rollback` and their previews."""
         self.action = record.action
+        """The name of the action; empty for other kinds."""
         self.inputs = _with_defaults(forms, record)
         """For `action`, the inputs of the caller; for `upgrade`, `rollback` and `reconfigure`, those of the instance
         after it. Fields without a chosen value have the default of the form, here and in `instance.inputs`."""
         self.inputs_before = forms.of_instance(record.inputs_before or instance.inputs)
         """The inputs of the instance before a `reconfigure`; for other kinds, its present inputs."""
         self.preview_of = record.preview_of
+        """For `preview`, the kind of operation that a person considers."""
         self.deadline_at = record.deadline_at
+        """When the platform fails the operation if it has not ended."""
         self.instance = instance
+        """The instance as it was at the claim: name, version, inputs, topology."""
         self.holds = tuple(holds)
         """Holds on members of the instance at the time of the claim."""
         self.backs_out = rules.backs_out(record)

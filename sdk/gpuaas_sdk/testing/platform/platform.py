@@ -39,7 +39,16 @@ from gpuaas_sdk.testing.server import serving
 
 
 class FakePlatform:
-    """A fake platform with one project and one service account. It runs in the event loop of the test."""
+    """A fake platform with one project and one service account. It runs in the event loop of the test.
+
+    platform = FakePlatform("hello")
+    instance = platform.add_instance({"server": ["gpu-1", "gpu-2"]})
+    operation = platform.request(instance, "deploy")
+    async with platform.serve() as client:
+        runner = app.runner(client, platform.project_id, "test", connect=machines.connect)
+        running = asyncio.create_task(runner.run())
+        assert (await platform.ended(operation.operation_id)).status == "succeeded"
+        running.cancel()"""
 
     def __init__(
         self,
@@ -56,9 +65,13 @@ class FakePlatform:
         `secret_purposes` and `steward` must be those that the app's manifest declares; so must `permissions`, if its
         `controller` lists any."""
         self.app_slug = app_slug
+        """The app that the service account operates."""
         self.project_id = "prj_test"
+        """The project of all instances."""
         self.key_id = "key_test"
+        """The key of the service account."""
         self.client_secret = random_secrets.token_hex(8)
+        """The secret of the key."""
         self.records = Records(self.project_id, clock)
         account = Account(self.key_id, frozenset({app_slug}), frozenset(permissions))
         self.runtime = Runtime(self.records, account)
