@@ -15,9 +15,11 @@ from gpuaas_cli.client.session import Session as Calls
 from gpuaas_cli.flags import Flags
 from gpuaas_contract import errors
 from gpuaas_contract.catalog import PROJECT_APP_GET, Manifest
-from gpuaas_contract.endpoint import AnyEndpoint
+from gpuaas_contract.endpoint import AnyEndpoint, Endpoint
 from gpuaas_contract.instances import Instance
 from gpuaas_contract.policy import CAN_I, CanI
+from gpuaas_contract.wire import NoBody
+from gpuaas_contract.wire import Page as ListPage
 from gpuaas_sdk.outcomes import NoAnswer, OutcomeUnknown
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
@@ -31,7 +33,10 @@ FORM_FIELDS_MAX = 5000
 REMEMBER_S = 30.0
 STREAMS_PER_PERSON_MAX = 50
 """An open page has one. Each costs a connection, which other people need, too."""
+ROWS_MAX = 50
+"""Rows of a table of instances or members: the cost of a page does not depend on how many there are."""
 NO_STORE = {"Cache-Control": "no-store"}
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -69,6 +74,15 @@ class Visit:
         """Return the functions that call the platform as this person, in a project."""
         client = self.session.client
         return Calls(client, Flags(), home.Target("", client.server, project=project or self.project))
+
+    async def one_page(
+        self, endpoint: Endpoint[NoBody, ListPage[Item]], query: dict[str, Any], *, project: str = "", **path: Any
+    ) -> tuple[list[Item], str]:
+        """Return the page of a list that the address names with `page`, and the token of the next one; empty: none."""
+        calls, token = self.calls(project), self.query.text("page") or self.form.text("page")
+        asked = {**query, "page_size": ROWS_MAX, **({"page_token": token} if token else {})}
+        answer = await calls.call(endpoint, query={key: value for key, value in asked.items() if value != ""}, **path)
+        return answer.items, answer.next_page_token or ""
 
     async def manifest(self, instance: Instance) -> Manifest | None:
         """Return the manifest of the instance's version; none if the project may not read it any more."""

@@ -8,7 +8,18 @@ from gpuaas_contract import errors
 from gpuaas_contract.lifecycles import InstanceStatus, MemberStatus
 from gpuaas_contract.operations import Operation, OptionalReason, Reason
 from gpuaas_contract.paths import INSTANCE, MEMBER, PROJECT, ROLE
-from gpuaas_contract.wire import Id, Inputs, Label, LongText, OrderedQuery, PageQuery, Request, ShortText, Timestamp, Wire
+from gpuaas_contract.wire import (
+    Id,
+    Inputs,
+    Label,
+    LongText,
+    OrderedQuery,
+    PageQuery,
+    Request,
+    ShortText,
+    Timestamp,
+    Wire,
+)
 
 Baseline = Literal["new", "up", "stopped", "failed", "deleted"]
 """State of the instance after the last operation on the whole of it."""

@@ -9,7 +9,10 @@ Condition = tuple[str, list[str]]
 
 
 def instances(project_id: str, query: InstanceListQuery) -> Condition:
-    chosen = {"status = {}": query.status or "", "lower(name || ' ' || app_slug) LIKE {} ESCAPE '!'": like(query.search)}
+    chosen = {
+        "status = {}": query.status or "",
+        "lower(name || ' ' || app_slug) LIKE {} ESCAPE '!'": like(query.search),
+    }
     return _all(store.LIVE_INSTANCES if query.live else "project_id = $1", project_id, chosen)
 
 

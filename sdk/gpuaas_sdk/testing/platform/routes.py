@@ -216,7 +216,9 @@ class Routes:
     async def _member_list(self, body: NoBody, request: Request) -> Page[Member]:
         instance_id = self.records.instance(request.path_params["instance_id"]).instance_id
         members = [member for member in self.records.members.values() if member.instance_id == instance_id]
-        return _page(request, [member for member in members if _wanted(request, member.status) and _asked(request, member)])
+        return _page(
+            request, [member for member in members if _wanted(request, member.status) and _asked(request, member)]
+        )
 
     async def _member_get(self, body: NoBody, request: Request) -> Member:
         return self.records.member(request.path_params["instance_id"], request.path_params["member_id"])
