@@ -7,13 +7,11 @@ from gpuaas_contract.instances import Member, Role
 
 from gpuaas_console.view import tone
 
-WIDTH = 1160
-CARD_W, CARD_H, GAP = 172, 64, 12
-LEFT = 150
-PER_ROW = (WIDTH - LEFT) // (CARD_W + GAP)
 CARDS_MAX = 24
 """A role with more members is drawn as one bar, with a part for each status."""
-BAR_H, PART_MIN = 18, 4
+SCALE = 1000
+PART_MIN = 8
+"""A status of one member among many is still visible."""
 GPUS_SHOWN = 8
 TONES = ("bad", "warn", "busy", "idle", "good")
 """Order of the parts of a bar: what needs attention comes first."""
@@ -21,15 +19,13 @@ TONES = ("bad", "warn", "busy", "idle", "good")
 
 @dataclass(frozen=True)
 class Card:
-    x: int
-    y: int
     member: Member
     tone: str
     gpus: int
 
     @property
     def gpu_marks(self) -> list[int]:
-        return [self.x + 12 + 12 * place for place in range(min(self.gpus, GPUS_SHOWN))]
+        return [12 + 12 * place for place in range(min(self.gpus, GPUS_SHOWN))]
 
 
 @dataclass(frozen=True)
@@ -37,7 +33,6 @@ class Part:
     """The members of a role with one status, as a part of a bar."""
 
     x: int
-    y: int
     width: int
     status: str
     number: int
@@ -46,31 +41,19 @@ class Part:
 
 @dataclass(frozen=True)
 class Band:
-    y: int
-    height: int
     role: Role
     cards: list[Card]
     parts: list[Part]
 
 
-@dataclass(frozen=True)
-class Picture:
-    height: int
-    bands: list[Band]
-    width: int = WIDTH
-
-
-def picture(roles: Sequence[Role], members: Sequence[Member], gpus: Mapping[str, int]) -> Picture:
-    """Return where each role and member is drawn. `gpus` has the number of GPUs of each allocation."""
+def picture(roles: Sequence[Role], members: Sequence[Member], gpus: Mapping[str, int]) -> list[Band]:
+    """Return what is drawn of each role. `gpus` has the number of GPUs of each allocation."""
     bands: list[Band] = []
-    y = 0
     for role in roles:
         own = drawn(role, members)
-        cards, parts = _cards(own, y, gpus), [] if own else _parts(role, y + GAP)
-        lowest = max((card.y + CARD_H for card in cards), default=y + GAP + (BAR_H + 28 if parts else 40))
-        bands.append(Band(y, lowest - y + GAP, role, cards, parts))
-        y = lowest + GAP + 10
-    return Picture(max(y - 10, 1), bands)
+        cards = [Card(member, tone(member.status), gpus.get(member.allocation_id, 0)) for member in own]
+        bands.append(Band(role, cards, [] if cards else _parts(role)))
+    return bands
 
 
 def drawn(role: Role, members: Sequence[Member]) -> list[Member]:
@@ -81,27 +64,13 @@ def drawn(role: Role, members: Sequence[Member]) -> list[Member]:
     return sorted(own, key=lambda member: (len(member.node_name), member.node_name))
 
 
-def _cards(members: Sequence[Member], top: int, gpus: Mapping[str, int]) -> list[Card]:
-    return [
-        Card(
-            LEFT + (place % PER_ROW) * (CARD_W + GAP),
-            top + GAP + (place // PER_ROW) * (CARD_H + GAP),
-            member,
-            tone(member.status),
-            gpus.get(member.allocation_id, 0),
-        )
-        for place, member in enumerate(members)
-    ]
-
-
-def _parts(role: Role, y: int) -> list[Part]:
+def _parts(role: Role) -> list[Part]:
     """Return a bar: each status has a part as wide as its share of the members, and always a visible one."""
     counted = [(status, number) for status, number in role.by_status.items() if number]
-    ordered = sorted(counted, key=lambda pair: (TONES.index(tone(pair[0])), pair[0]))
-    total, free, x, result = max(sum(role.by_status.values()), 1), WIDTH - LEFT - GAP, LEFT, list[Part]()
-    free -= PART_MIN * len(ordered)
-    for status, number in ordered:
+    total, free, x = sum(role.by_status.values()), SCALE - PART_MIN * len(counted), 0
+    result: list[Part] = []
+    for status, number in sorted(counted, key=lambda pair: (TONES.index(tone(pair[0])), pair[0])):
         width = PART_MIN + free * number // total
-        result.append(Part(x, y, width, status, number, tone(status)))
+        result.append(Part(x, width, status, number, tone(status)))
         x += width
     return result
