@@ -16,6 +16,7 @@ from gpuaas_cli.flags import Flags
 from gpuaas_contract import errors
 from gpuaas_contract.catalog import PROJECT_APP_GET, Manifest
 from gpuaas_contract.endpoint import AnyEndpoint, Endpoint
+from gpuaas_contract.identity import PROJECT_GET
 from gpuaas_contract.instances import Instance
 from gpuaas_contract.policy import CAN_I, CanI
 from gpuaas_contract.wire import NoBody
@@ -106,11 +107,23 @@ class Visit:
 
     async def why_not(self, endpoint: AnyEndpoint) -> str:
         """Return why the person may not use an endpoint, of this project or of the platform; empty: it is allowed."""
-        place, key = self.project if "{project_id}" in endpoint.path else "", endpoint.permission
+        key = endpoint.permission
+        if "{org_id}" in endpoint.path:
+            org = await self.org()
+            return await self.remember(functools.partial(self._why_not, key, "", org), "may", org, key)
+        place = self.project if "{project_id}" in endpoint.path else ""
         return await self.remember(functools.partial(self._why_not, key, place), "may", place, key)
 
-    async def _why_not(self, permission: str, project: str) -> str:
-        answer = await self.calls().call(CAN_I, CanI(permission=permission, project_id=project))
+    async def org(self) -> str:
+        """Return the id of the project's organisation."""
+
+        async def read() -> str:
+            return (await self.calls().call(PROJECT_GET)).org_id
+
+        return await self.remember(read, "org", self.project)
+
+    async def _why_not(self, permission: str, project: str, org: str = "") -> str:
+        answer = await self.calls().call(CAN_I, CanI(permission=permission, project_id=project, org_id=org))
         return "" if answer.allowed else answer.explanation
 
     async def remember(self, read: Callable[[], Awaitable[Result]], *key: str) -> Result:

@@ -22,7 +22,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Apps": ("apps", "app-offers", "app-requests", "entitlements", "controllers", "artifacts", "trust-keys"),
     "Record": ("operations", "events", "audit", "usage"),
 }
-SINGLE = ("set-policy", "set-platform-policy", "unseal")
+SINGLE = ("set-policy", "set-org-policy", "set-platform-policy", "unseal")
 """Changes that belong to no list."""
 TITLES = {
     "nodes": "Nodes",
