@@ -44,7 +44,7 @@ SHOWN = {
     "operation": (
         "no licence" + ESCAPED,
         "daemon.ended" + ESCAPED,
-        "waiting for demod to answer" + ESCAPED,
+        "start the daemon" + ESCAPED,
         "gpu-4" + ESCAPED,
     ),
     "exit": ("lab" + ESCAPED,),
