@@ -34,10 +34,10 @@ def run(side: Side, people: Sequence[httpx.Client], paths: Mapping[str, str]) ->
         page.goto(paths["instance"])
         page.get_by_text("Live", exact=True).wait_for()
         with _opened(people, f"{paths['instance']}/stream") as streams:
-            seen, told = _changes(side, page, streams)
+            seen, woken = _changes(side, page, streams)
     print(f"{CHANGES} changes, {len(people) * PAGES_EACH} streams open, from the commit:")
     print(f"  shown by the page in Chromium  median {_median(seen):6.0f} ms, most {max(seen):6.0f} ms")
-    print(f"  last of all streams woken      median {_median(told):6.0f} ms, most {max(told):6.0f} ms")
+    print(f"  last of all streams woken      median {_median(woken):6.0f} ms, most {max(woken):6.0f} ms")
 
 
 def _median(times: Sequence[float]) -> float:
@@ -72,22 +72,22 @@ class _Stream:
         self.woken_at = 0.0
         self._url, self._cookies = url, cookies
 
-    async def read(self, client: httpx.AsyncClient, opened: asyncio.Semaphore) -> None:
+    async def read(self, client: httpx.AsyncClient, ready: asyncio.Semaphore) -> None:
         async with client.stream("GET", self._url, cookies=self._cookies) as answer:
             async for line in answer.aiter_lines():
                 if line == "event: changed":
                     if self.woken_at == 0.0:
-                        opened.release()
+                        ready.release()
                     self.woken_at = time.perf_counter()
 
 
 async def _open(streams: Sequence[_Stream], ready: threading.Event, stop: asyncio.Event) -> None:
-    opened = asyncio.Semaphore(0)
+    first = asyncio.Semaphore(0)
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(timeout=60, limits=limits, trust_env=False) as client, asyncio.TaskGroup() as group:
-        readers = [group.create_task(stream.read(client, opened)) for stream in streams]
+        readers = [group.create_task(stream.read(client, first)) for stream in streams]
         for _ in streams:
-            await opened.acquire()
+            await first.acquire()
         ready.set()
         await stop.wait()
         for reader in readers:
@@ -114,7 +114,7 @@ def _opened(people: Sequence[httpx.Client], path: str) -> Iterator[list[_Stream]
 
 def _changes(side: Side, page: Page, streams: Sequence[_Stream]) -> tuple[list[float], list[float]]:
     """Return after how many ms each change was shown, and after how many all streams had been woken."""
-    seen, told = [], []
+    seen, woken = [], []
     for _ in range(CHANGES):
         name = f"bench-{uuid.uuid4().hex[:12]}"
         committed = _hold(side, name)
@@ -122,8 +122,8 @@ def _changes(side: Side, page: Page, streams: Sequence[_Stream]) -> tuple[list[f
         seen.append((time.perf_counter() - committed) * 1000)
         while (last := min(stream.woken_at for stream in streams)) < committed:
             time.sleep(0.005)
-        told.append((last - committed) * 1000)
-    return seen, told
+        woken.append((last - committed) * 1000)
+    return seen, woken
 
 
 def _hold(side: Side, name: str) -> float:
