@@ -16,7 +16,7 @@ TEXTS = frozenset(
         r"\w+",
         "reason status_reason message fix name instance_name node_name address holder event summary display_name title "
         "error meaning rule explanation note notes url line text version observed_version decision_reason "
-        "state_reason work_id owner running before after effect taken_by requested_by changed_by fingerprint irreversible",
+        "state_reason work_id owner running before after effect taken_by requested_by changed_by irreversible",
     )
 )
 """Fields with texts that people, apps and machines choose."""
