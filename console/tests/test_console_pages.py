@@ -261,7 +261,7 @@ def test_an_action_of_the_app_is_a_form_and_its_result_a_typed_table(admin: Any)
     admin.page(f"{LAB}/actions/guests.list")
     page = admin.post(f"{LAB}/actions/guests.list", **{"in.names": "ada\nbob"}, key=uuid.uuid4().hex).text
     assert re.search(r"Longest stay <span[^>]*>\[h\]", page)
-    assert '<td class="number">1.5</td>' in page
+    assert re.search(r'<td[^>]* class="number">1.5</td>', page)
     assert "2 guests" in page
     assert re.search(r"Answer of \d{4}-\d\d-\d\d", page)
     assert "Refresh</button>" in page
@@ -330,12 +330,12 @@ def test_home_shows_a_limit_that_is_nearly_used_and_a_key_that_ends(
 
 def test_the_newest_operations_and_audit_rows_come_first(admin: Any, console: Console) -> None:
     deploy = operations(console, "deploy")[0]["operation_id"]
-    rows = re.findall(r"<td>(op_[a-z0-9]+)</td>", admin.page("PROJECT/records/operations"))
+    rows = re.findall(r"<td[^>]*>(op_[a-z0-9]+)</td>", admin.page("PROJECT/records/operations"))
     assert rows == sorted(rows, reverse=True)
     assert deploy == rows[-1]
     items = console.cli("audit", "list", "--platform", "--order", "newest", "-o", "json").json["items"]
     trail = [row["audit_id"] for row in items]
-    shown = re.findall(r"<td>(aud_[a-z0-9]+)</td>", admin.page("PROJECT/records/audit", wide="1"))
+    shown = re.findall(r"<td[^>]*>(aud_[a-z0-9]+)</td>", admin.page("PROJECT/records/audit", wide="1"))
     before = [audit_id for audit_id in shown if audit_id in trail]  # a row may have been added since
     assert len(before) > 10
     assert before == trail[: len(before)]

@@ -28,6 +28,7 @@ UNREACHED: dict[str, str] = {
     ),
     **dict.fromkeys(("steward.renew", "steward.access", "steward.request"), _STEWARD),
     "identity.posix.digest": "an app's controller waits with it for changed people; gpuaas people list shows them",
+    "apps.instance.counts": "the console calls it for large projects; gpuaas get instances lists what is counted",
     "runtime.report": "an app's controller calls it, to report what it sees",
     "catalog.version.register": "gpuaas app register calls the route of the app, which its publishers may call too",
     "usage.record.report": "an app's controller calls it; usage that a person types would be no measurement",
