@@ -8,7 +8,17 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from gpuaas_sdk.controller import Operation, Preview, members
 
-from gpuaas_app_slurm import changes, move_checks, reports, roles, rollback, stop_start, take_down, upgrade
+from gpuaas_app_slurm import (
+    changes,
+    move_checks,
+    reports,
+    roles,
+    rollback,
+    stop_start,
+    take_down,
+    upgrade,
+    version_changes,
+)
 from gpuaas_app_slurm.settings import Settings
 from gpuaas_app_slurm.workload import apply, config, moves, nodes, state
 
@@ -92,4 +102,5 @@ async def move_back(op: Operation, settings: Settings) -> None:
     head = await op.machine(roles.controller_of(op.members))
     await moves.refuse_begun(head)
     await rollback.require_backup(op, head, settings)
+    version_changes.refuse_never_joined(op)
     await apply.unedited(head, op.instance.instance_id, (config.parse_inputs(op.instance.inputs),))

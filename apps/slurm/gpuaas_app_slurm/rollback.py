@@ -74,5 +74,6 @@ async def _is_begun(op: Operation, head: Machine) -> bool:
 async def _check(move: Move, present: config.Inputs, head: Machine) -> None:
     """Refuse what cannot work while nothing has changed, and show what is lost."""
     await reports.head(move.op)
+    version_changes.refuse_never_joined(move.op)
     await apply.unedited(head, move.op.instance.instance_id, (present,))
     package_changes.refuse_mixed(SLURM, await version_changes.plan(move))

@@ -145,6 +145,7 @@ async def require_upgradable(op: Operation, after: config.Inputs, head: Machine)
     """Refuse an upgrade that cannot work now, as far as the controller machine shows it. Changes nothing."""
     before = config.parse_inputs(op.instance.inputs)
     await _unfinished(op, head)
+    version_changes.refuse_never_joined(op)
     if after.packages == "present":
         raise Refused(
             "with packages=present the app installs nothing, so it cannot upgrade Slurm",
