@@ -107,6 +107,8 @@ def _preview(preview: Preview, names: Mapping[str, str], now: datetime.datetime)
     refusal = [f"would be refused: {flat(preview.refusal)}"] if preview.refusal else []
     if not preview.answered:
         return ["it is unknown which work this would interrupt, so do not assume that it is safe", *notes]
+    if refusal and not preview.source:  # the app was not asked for work
+        return [*refusal, *notes]
     count = len(preview.running_work)
     work = f"{count} running piece{'s' if count != 1 else ''} of work" if count else "no running work"
     at_stake = f", {preview.gpu_hours_at_stake:g} GPU-hours at stake" if preview.gpu_hours_at_stake else ""
