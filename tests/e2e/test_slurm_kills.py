@@ -1,6 +1,6 @@
 """The process of the app's controller is killed with SIGKILL at the begin of every step of a reconfigure, an upgrade, a
-rollback and a replace, on machines without any package source. The next process continues each time; a job that runs
-meanwhile is not disturbed.
+rollback and a replace, on machines without any package source. The next process continues each time; a job that runs at
+the same time is not disturbed.
 
 Long: `make test-slurm` runs it."""
 

@@ -105,7 +105,8 @@ async def _end_jobs(op: Operation, head: Machine) -> Check:
         if requeued.exit_status != 0:
             await op.say(f"cancelling job {job.job_id} ({job.user}), which cannot be requeued")
             await head.run("scancel", str(job.job_id), check=False)
-    return Check(not running, state.running_text(running) if running else "")
+    left = state.running(await nodes.jobs_of_cluster(head)) if running else ()
+    return Check(not left, state.running_text(left) if left else "")
 
 
 async def _wait_for_jobs(op: Operation) -> None:
