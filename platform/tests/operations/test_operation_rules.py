@@ -425,7 +425,7 @@ def test_the_exits_of_an_operation_follow_from_its_state() -> None:
 
 
 @pytest.mark.parametrize(("kind", "exits"), [("action", []), ("preview", []), ("decommission", ["retry"])])
-def test_a_refused_action_is_run_again_and_not_retried(kind: str, exits: list[str]) -> None:
+def test_a_refused_action_is_run_again_and_not_retried(kind: OperationKind, exits: list[str]) -> None:
     refused = {"status": "failed", "error": msgspec.structs.replace(_error(), failure_class="refused")}
     targets = () if kind in ASKING_KINDS else ("a",)
     legal = exit_rules.legal(operation(kind, *targets, **refused), named(member("a")) if targets else {})
