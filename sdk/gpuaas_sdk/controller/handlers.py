@@ -12,7 +12,7 @@ from gpuaas_sdk.controller.declared_steps import DeclaredStep
 from gpuaas_sdk.controller.inputs import Forms
 from gpuaas_sdk.controller.operation import Operation
 from gpuaas_sdk.controller.reconciliation import Health
-from gpuaas_sdk.failures import NeedsOperator, Temporary
+from gpuaas_sdk.failures import NeedsOperator, Refused, Temporary
 
 Handler = Callable[[Operation], Awaitable[None]]
 """A function for an operation or its undo: `async def deploy(op: Operation) -> None`."""
@@ -108,6 +108,8 @@ class Handlers:
             return Preview(answered=False, notes=[f"The app {self.app_slug} has no preview of {op.preview_of}."])
         try:
             return await preview(op)
+        except Refused as error:
+            return Preview(answered=True, refusal=rules.refusal(error))
         except Temporary as error:
             # A person waits for the preview, so it is not tried again.
             return Preview(answered=False, notes=[f"The work is unknown: {error}"])

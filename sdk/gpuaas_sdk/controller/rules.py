@@ -64,6 +64,11 @@ def failure_of(error: Exception, epoch: int, *, backs_out: bool = False) -> Fail
     )
 
 
+def refusal(error: Refused) -> str:
+    """Return why an operation would be refused and what to do, as a preview shows it."""
+    return clipped(f"{error}. Fix: {error.fix}" if error.fix else str(error))
+
+
 def backs_out(record: Operation) -> bool:
     """Return whether the operation is being undone, after a cancel or to compensate a failure."""
     return record.compensating or record.status == "cancelling"
