@@ -89,8 +89,8 @@ async def live_member_counts(reader: db.Reader, instance_id: str) -> dict[str, d
     """Count the live members by role and status. Only an index is read, no documents."""
     sql = f"SELECT component_key, status, COUNT(*) FROM members WHERE {LIVE_MEMBERS} GROUP BY component_key, status"  # noqa: S608
     counts: dict[str, dict[str, int]] = {}
-    for role, status, number in await reader.all(sql, instance_id):
-        counts.setdefault(role, {})[status] = int(number)
+    for row in await reader.all(sql, instance_id):
+        counts.setdefault(row["component_key"], {})[row["status"]] = int(row[2])
     return counts
 
 
