@@ -72,7 +72,7 @@ async def only_by_force(op: Operation, reason: str, fix: str) -> None:
 async def refusal(check: Awaitable[None]) -> str:
     """Return why the check refuses the operation, and what to do; empty if it does not. For previews.
 
-    shown = replace(shown, refusal=await members.refusal(require_idle(op)))"""
+    reason = await members.refusal(require_idle(op))"""
     try:
         await check
     except Refused as error:
