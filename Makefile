@@ -41,7 +41,7 @@ test: .venv/.ready ## check, then every test; real machines as root or by sudo m
 
 test-slurm: .venv/.ready ## the long tests of Slurm on real machines: every operation and action, a story in a browser, upgrade, kills, MPI, munge, reboots (two hours, as root)
 	@tools/browser
-	@$(PYTHON) -m pytest -n 0 --durations 15 -m long apps/slurm tests/e2e $(ARGS)
+	@$(PYTHON) -m pytest -n 0 --durations 15 -m long apps/slurm tests/e2e console/tests $(ARGS)
 
 test-guide: .venv/.ready ## every command of "Build an app", own packages in the lab, machine access in plain HTTP (minutes, as root)
 	@$(PYTHON) -m pytest -n 0 --durations 15 -m long tests/e2e/test_build_an_app.py tests/e2e/test_lab_page.py tests/e2e/test_machine_access_in_plain_http.py $(ARGS)

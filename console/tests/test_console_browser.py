@@ -1,11 +1,13 @@
-"""The console in a real browser, headless: live updates, accessibility in both themes, small screens."""
+"""The console in a real browser, headless: live updates, the keyboard, accessibility in both themes, small screens."""
 
+import re
 from collections.abc import Iterator
 
 import chromium
 import pytest
 import seeded
 from axe_playwright_python.sync_playwright import Axe
+from keyboard import SEEN
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 from seeded import Console
 
@@ -160,6 +162,25 @@ def test_the_focus_stays_where_it_is_when_the_page_changes(page: Page, console: 
     expect(page.get_by_role("button", name="Drain", exact=True)).to_be_focused(timeout=WAIT_MS)
 
 
+def test_a_drain_by_keyboard_alone_from_the_home_page_to_its_end(page: Page, console: Console) -> None:
+    page.goto("/")
+    focus(page, "link", "lab")
+    page.keyboard.press("Enter")
+    focus(page, "checkbox", "Choose gpu-2 worker")
+    page.keyboard.press("Space")
+    focus(page, "button", "Drain", backwards=True)
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("24 GPU hours at stake")).to_be_visible(timeout=WAIT_MS)
+    focus(page, "textbox", "Reason (optional)")
+    page.keyboard.type("by keyboard")
+    focus(page, "button", "Drain")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("/operations/op_"))
+    expect(page.locator(".lead .badge")).to_contain_text("succeeded", timeout=WAIT_MS)
+    expect(page.get_by_text("by keyboard").first).to_be_visible(timeout=WAIT_MS)
+    console.cli("member", "resume", "lab", "gpu-2")
+
+
 def test_a_page_that_lost_its_stream_shows_it_and_resumes(signed_in: BrowserContext, console: Console) -> None:
     page = signed_in.new_page()
     page.goto(f"/p/{console.project_id}/instances/lab")
@@ -180,3 +201,14 @@ def test_hostile_texts_do_not_run(page: Page, console: Console) -> None:
     page.goto(f"/p/{console.project_id}/instances/lab")
     expect(page.get_by_text("Live", exact=True)).to_be_visible(timeout=WAIT_MS)
     assert page.title() == "lab · GPUaaS"
+
+
+def focus(page: Page, role: str, name: str, *, backwards: bool = False) -> None:
+    """Press Tab until the control has the focus."""
+    for _ in range(120):
+        page.keyboard.press("Shift+Tab" if backwards else "Tab")
+        control = page.get_by_role(role, name=name, exact=True)  # type: ignore[arg-type]
+        if control.count() and control.first.evaluate("node => node === document.activeElement"):
+            assert control.first.evaluate(SEEN), f"the focus of {name} cannot be seen"
+            return
+    pytest.fail(f"the {role} {name} cannot be reached with the keyboard")

@@ -1,4 +1,6 @@
-"""The story of an instance by keyboard alone, from the sign-in to its end. Every focus is visible."""
+"""The story of an instance by keyboard alone, from the sign-in to its end. Every focus is visible.
+
+Long: it presses Tab some thousand times. A drain by keyboard is in `test_console_browser`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +34,8 @@ def offers(console: Console, tmp_path: Path) -> None:
         console.cli("allocation", "request", "--node", node, "--wait")
 
 
+@pytest.mark.long
+@pytest.mark.timeout(1800)
 @pytest.mark.usefixtures("offers")
 def test_the_story_of_an_instance_by_keyboard_alone(browser: Browser, console: Console) -> None:
     context = browser.new_context(base_url=console.url)
