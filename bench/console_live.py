@@ -22,7 +22,7 @@ PAINTS = 20
 PEOPLE, PAGES_EACH = 4, 50
 """A person has at most 50 open pages."""
 CHANGES = 20
-PAINT = "performance.getEntriesByType('paint').find(entry => entry.name === 'first-paint').startTime"
+PAINT = "performance.getEntriesByType('paint').find(entry => entry.name === 'first-paint')?.startTime"
 
 
 def run(side: Side, people: Sequence[httpx.Client], paths: Mapping[str, str]) -> None:
