@@ -2,6 +2,7 @@
 
 import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -30,7 +31,7 @@ from gpuaas_contract.catalog import DetailSpec, Manifest
 from gpuaas_contract.entitlement_requests import EntitlementRequest
 from gpuaas_contract.identity import Binding, Me
 from gpuaas_contract.instances import Instance, InstanceCount, Member, MemberOperationRequest, Role
-from gpuaas_contract.operations import Operation, Step
+from gpuaas_contract.operations import Operation, Preview, Step
 from gpuaas_contract.policy import PolicyLimit
 from gpuaas_contract.runtime import Controller
 
@@ -493,3 +494,13 @@ def test_an_open_request_for_an_app_is_a_notice_for_those_who_decide() -> None:
     (notice,) = attention.notices(facts, NOW)
     assert (notice.subject, notice.action, notice.url) == ("tiny", "Decide", "/p/p/catalog")
     assert "a course" in notice.text
+
+
+@pytest.mark.parametrize(("source", "shows_work"), [("squeue", True), ("", False)])
+def test_a_check_shows_first_that_the_request_would_be_refused(source: str, shows_work: bool) -> None:
+    preview = Preview(answered=True, source=source, refusal="2 jobs run <b>")
+    operation = SimpleNamespace(kind="stop", instance_name="lab", targets=[], preview=preview, to_version="")
+    macros: Any = view.TEMPLATES.get_template("macros.html").module
+    page = str(macros.plan(operation, {}))
+    assert "This would be refused: 2 jobs run &lt;b&gt;" in page
+    assert ("No running work" in page) == shows_work
