@@ -8,7 +8,7 @@ from gpuaas_contract.operations import FailureClass
 class Temporary(Exception):
     """A retry can help: the kit repeats the step after `after_s` until the operation's deadline.
 
-    raise Temporary("slurmctld on gpu-1 does not answer yet", after_s=2)"""
+    raise Temporary("the server on gpu-1 does not answer yet", after_s=2)"""
 
     def __init__(self, text: str, after_s: float = 5.0) -> None:
         super().__init__(text)
