@@ -10,6 +10,8 @@ import pytest
 import structlog
 
 REPORTERS: list[pytest.TerminalReporter] = []
+LONG_S = 3600
+"""A long test on machines may take this long on a busy host, unless it has a timeout of its own."""
 LONG = (
     "platform/tests/operations/test_operation_lifecycles.py",
     "platform/tests/nodes/test_nodes_crashes.py",
@@ -68,6 +70,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in long]
     items.sort(key=_rank)
     for item in items:
+        if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(LONG_S))
         item.add_marker(pytest.mark.xdist_group(_group(item)))
 
 

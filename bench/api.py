@@ -179,8 +179,8 @@ def admin_password(data: Path, database_url: str = "") -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def login(password: str, port: int) -> str:
-    body = {"name": "admin", "password": password}
+def login(password: str, port: int, name: str = "admin") -> str:
+    body = {"name": name, "password": password}
     return str(
         httpx.post(f"http://127.0.0.1:{port}/api/v1/auth/login", json=body, timeout=START_TIMEOUT_S).json()[
             "access_token"

@@ -3,7 +3,8 @@
 The small record has 10 instances, the large one 10,000. The first instance of the small one has 10 operations and 10
 members more than the others, that of the large one 5,000 operations and 10,000 members. The calls of a page are
 recorded once, by a relay between a console and the server; then they are sent one after the other over one connection.
-A page sends many of them at the same time, so a ratio below 1 is possible.
+A page sends many of them at the same time, so a ratio below 1 is possible. Then Chromium shows the pages of the large
+record (`console_live`).
 Both consoles are real processes and the store is SQLite: python -m bench console
 """
 
@@ -24,7 +25,7 @@ from pathlib import Path
 import httpx
 from gpuaas_sdk.testing import free_port
 
-from bench import api, records
+from bench import api, console_live, records
 from bench.platform_parts import INSTANCE_ROWS, MEMBER_ROWS, OPERATION_ROWS
 from bench.sides import Side
 
@@ -55,9 +56,19 @@ class Case:
     replay: Callable[[], object]
 
 
+@dataclass(frozen=True)
+class Site:
+    """A server with a record, and the addresses of the pages."""
+
+    side: Side
+    folder: Path
+    paths: dict[str, str]
+
+
 def run() -> None:
     with contextlib.ExitStack() as stack:
-        cases = [case for record in SIZES for case in stack.enter_context(_record(record))]
+        opened = {record: stack.enter_context(_record(record)) for record in SIZES}
+        cases = [case for _, some in opened.values() for case in some]
         cases.sort(key=lambda case: case.page)
         pages: list[list[float]] = [[] for _ in cases]
         floors: list[list[float]] = [[] for _ in cases]
@@ -65,6 +76,11 @@ def run() -> None:
             for place, case in enumerate(cases):
                 pages[place].append(_ms(case.show))
                 floors[place].append(_ms(case.replay))
+        _report(cases, pages, floors)
+        _live(stack, opened["large"][0])
+
+
+def _report(cases: list[Case], pages: list[list[float]], floors: list[list[float]]) -> None:
     print(f"{f'median of {PAGES}':12}{'record':>10}{'API calls':>11}{'page ms':>9}{'calls ms':>10}{'ratio':>7}")
     for case, *times in zip(cases, pages, floors, strict=True):
         page_ms, floor_ms = (statistics.median(row[WARM:]) for row in times)
@@ -72,8 +88,24 @@ def run() -> None:
         print(f"{case.page:12}{case.record:>10}{numbers}")
 
 
+def _live(stack: contextlib.ExitStack, site: Site) -> None:
+    """Look at the large record in Chromium, beside the pages of other people."""
+    tokens = [site.side.admin_token, *(_person(site.side, number) for number in range(1, console_live.PEOPLE))]
+    port, words = stack.enter_context(_console(site.folder, f"http://127.0.0.1:{site.side.port}"))
+    people = [stack.enter_context(_signed_in(port, words, token)) for token in tokens]
+    console_live.run(site.side, people, site.paths)
+
+
+def _person(side: Side, number: int) -> str:
+    """Return the token of a new person who can read the project."""
+    name, password = f"person-{number}", "a password of a benchmark"
+    side.post("/admin/users", name=name, password=password)
+    side.post(f"/projects/{side.project_id}/bindings", user_id=name, role="project_member")
+    return api.login(password, side.port, name)
+
+
 @contextlib.contextmanager
-def _record(record: str) -> Iterator[list[Case]]:
+def _record(record: str) -> Iterator[tuple[Site, list[Case]]]:
     """Yield the pages of a console in front of a server with this record."""
     instances, operations, members = SIZES[record]
     with tempfile.TemporaryDirectory(prefix="gpuaas-bench-") as name:
@@ -86,16 +118,19 @@ def _record(record: str) -> Iterator[list[Case]]:
             with _relay(server) as (relay, calls), _browser(folder, side, relay) as recorded:
                 by_page = {page: _calls(recorded, path, calls) for page, path in paths.items()}
             with _browser(folder, side, server) as browser, httpx.Client(base_url=server, timeout=60) as plain:
-                yield [
-                    Case(
-                        page,
-                        record,
-                        len(by_page[page]),
-                        functools.partial(_show, browser, path),
-                        functools.partial(_replay, plain, by_page[page]),
-                    )
-                    for page, path in paths.items()
-                ]
+                yield (
+                    Site(side, folder, paths),
+                    [
+                        Case(
+                            page,
+                            record,
+                            len(by_page[page]),
+                            functools.partial(_show, browser, path),
+                            functools.partial(_replay, plain, by_page[page]),
+                        )
+                        for page, path in paths.items()
+                    ],
+                )
 
 
 def _show(browser: httpx.Client, path: str) -> None:
@@ -144,14 +179,29 @@ def _checked(answer: httpx.Response) -> httpx.Response:
 @contextlib.contextmanager
 def _browser(folder: Path, side: Side, server: str) -> Iterator[httpx.Client]:
     """Yield a client that is signed in at a console in front of the server."""
+    with (
+        _console(folder, server) as (port, words),
+        _signed_in(port, words, side.admin_token) as browser,
+    ):
+        yield browser
+
+
+@contextlib.contextmanager
+def _console(folder: Path, server: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the port of a console, and the words that make a sign-in link for it."""
     port, program = free_port(), [sys.executable, "-m", "gpuaas_console.main"]
-    links, url = ["--links", str(folder / f"links-{port}")], f"http://127.0.0.1:{port}"
+    links = ["--links", str(folder / f"links-{port}")]
     listen = ["run", "--server", server, "--listen", f"127.0.0.1:{port}"]
-    with api.process([*program, *listen, *links], port), httpx.Client(base_url=url, timeout=60) as browser:
-        words = [*program, "link", "--url", url, *links]
-        link = subprocess.run(words, input=side.admin_token, capture_output=True, text=True, check=True).stdout.strip()
-        token = re.search(r'name="csrf" value="([^"]+)"', _checked(browser.get(link)).text)
-        _checked(browser.post(link, data={"csrf": token[1] if token else ""}))
+    with api.process([*program, *listen, *links], port):
+        yield port, [*program, "link", "--url", f"http://127.0.0.1:{port}", *links]
+
+
+@contextlib.contextmanager
+def _signed_in(port: int, words: list[str], token: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False) as browser:
+        link = subprocess.run(words, input=token, capture_output=True, text=True, check=True).stdout.strip()
+        csrf = re.search(r'name="csrf" value="([^"]+)"', _checked(browser.get(link)).text)
+        _checked(browser.post(link, data={"csrf": csrf[1] if csrf else ""}))
         yield browser
 
 

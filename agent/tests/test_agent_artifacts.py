@@ -34,6 +34,11 @@ class Host:
         node_id = identity.enrol(server, settings, state, dict, threading.Event())
         self.client = identity.NodeClient(server, node_id, state / "key.pem")
 
+    def unplace(self, **changes: Any) -> list[str]:
+        params = {"placement_id": "plc_2", "allocation_id": "alloc_1", "user": USER, "digest": DIGEST}
+        removed: list[str] = artifact.unplace({**params, **changes})["removed"]
+        return removed
+
     def fetch(self, **changes: Any) -> Path:
         params = {"placement_id": "plc_1", "allocation_id": "alloc_1", "user": USER, "mode": "0644"}
         content = {"digest": DIGEST, "size_bytes": len(CONTENT)}
@@ -163,6 +168,42 @@ def test_a_release_removes_only_its_own_content_and_empty_folders(host: Host) ->
     assert artifact.remove("alloc_1") == []
     assert artifact.remove("alloc_2") == [str(other)]
     assert list((host.folder / "lib").iterdir()) == []
+
+
+def test_one_artifact_is_removed_and_the_others_of_the_allocation_stay(host: Host) -> None:
+    path = host.fetch()
+    kept = path.with_name("f00d")
+    kept.touch()
+    assert (host.unplace(), host.stored()) == ([str(path)], [kept])
+    assert (host.unplace(), host.stored()) == ([], [kept])
+    assert host.fetch() == path
+
+
+def test_the_removal_of_the_last_artifact_leaves_no_folder_and_no_draft(host: Host) -> None:
+    path = host.fetch()
+    path.with_name(f".{path.name}.new").touch()
+    assert host.unplace() == [str(path)]
+    assert list((host.folder / "lib").iterdir()) == []
+    assert host.unplace() == []
+
+
+def test_nothing_is_removed_for_an_allocation_that_is_not_on_the_node(host: Host) -> None:
+    path = host.fetch()
+    with pytest.raises(errors.TaskFailed) as refused:
+        host.unplace(allocation_id="alloc_2")
+    assert (refused.value.code, host.stored()) == ("allocation_gone", [path])
+
+
+@pytest.mark.parametrize("linked", ["alloc_1", "alloc_1/sha256"])
+def test_a_removal_follows_no_link_that_a_tenant_put_in_place_of_a_folder(host: Host, linked: str) -> None:
+    name = DIGEST.removeprefix("sha256:")
+    kept = host.folder / "elsewhere" / ("sha256" if linked == "alloc_1" else "") / name
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    link = artifact.ARTIFACTS / linked
+    link.parent.mkdir(parents=True)
+    link.symlink_to(host.folder / "elsewhere")
+    assert (host.unplace(), kept.exists()) == ([], True)
 
 
 def test_a_release_follows_no_link_that_a_tenant_put_in_place_of_the_folder(host: Host) -> None:

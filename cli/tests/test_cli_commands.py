@@ -47,10 +47,11 @@ SUBCOMMANDS = {
     "ssh-key": ["add", "list", "delete"],
     "grant": ["list", "revoke"],
     "artifact": [
-        *("publish", "upload", "sign", "verify", "promote", "deprecate", "retire", "revoke", "list", "storage"),
+        *("publish", "upload", "sign", "signature", "verify", "promote", "deprecate", "retire", "revoke", "list"),
+        "storage",
         *("trust list", "trust add", "trust revoke"),
     ],
-    "app": ["register", "show", "publish", "deprecate", "withdraw", "entitle"],
+    "app": ["register", "versions", "attach-card", "card", "show", "publish", "deprecate", "withdraw", "entitle"],
 }
 SINGLE = [
     *("up", "down", "get", "triage", "access", "whoami", "can-i", "login", "logout", "ssh", "doctor"),

@@ -16,7 +16,7 @@ from msgspec import inspect as shapes
 
 ROOT = Path(__file__).parents[2]
 FOR_PEOPLE = {endpoint.name for endpoint in registry.ENDPOINTS if endpoint.audience != "node"}
-LOCAL = {"up", "down", "explain", "schema", "get", "app init", "app conformance"}
+LOCAL = {"up", "down", "explain", "schema", "get", "app init", "app conformance", "artifact signature"}
 LEAVES = {words: command for _, words, command in reach.leaves()}
 
 

@@ -316,6 +316,16 @@ def test_a_preview_without_work_shows_its_source() -> None:
     ]
 
 
+def test_a_preview_shows_first_that_the_request_would_be_refused() -> None:
+    seen = Preview(answered=True, source="squeue", observed_at=NOW, refusal="1 job running: 7 (ada). Fix: wait")
+    unseen = Preview(answered=True, refusal="there is no backup")
+    shown = [steps.plan(make(Operation, kind="stop", preview=each), "", {}, NOW)[1:] for each in (seen, unseen)]
+    assert shown == [
+        ["  would be refused: 1 job running: 7 (ada). Fix: wait", "  no running work (seen by squeue, 0.0s ago)"],
+        ["  would be refused: there is no backup"],
+    ]
+
+
 def test_times_are_typed_as_spans_or_moments() -> None:
     assert (values.span_s("30m", "--for"), values.span_s("7d", "--for")) == (1800, 604_800)
     assert values.moment("2h", "--since", NOW) == NOW - datetime.timedelta(hours=2)

@@ -9,8 +9,7 @@ from gpuaas_contract.artifacts import ArtifactStorage
 from gpuaas_contract.catalog import Entitlement
 from gpuaas_contract.entitlement_requests import EntitlementRequest
 from gpuaas_contract.identity import Me
-from gpuaas_contract.instances import Instance
-from gpuaas_contract.lifecycles import ENDED_OPERATION
+from gpuaas_contract.instances import Instance, InstanceCount
 from gpuaas_contract.operations import Operation
 from gpuaas_contract.policy import PolicyLimit
 from gpuaas_contract.runtime import Controller
@@ -63,23 +62,26 @@ class Facts:
     """What is known of one project."""
 
     project_id: str
-    instances: Sequence[Instance]
+    unwell: Sequence[Instance]
+    """Failed and degraded instances."""
     operations: Mapping[str, Operation]
-    """Last operation of instances that are not well or in change, by its id."""
+    """Last operation of the unwell instances, by its id."""
     controllers: Sequence[Controller] | None
     """None: not readable, which is not the same as no controllers."""
     entitlements: Sequence[Entitlement]
     margins: Margins = Margins()
-    more: bool = False
-    """There are more instances than are known here."""
+    counts: Sequence[InstanceCount] = ()
+    """How many instances there are, by app and status."""
+    active: Sequence[Operation] = ()
+    """Changes in progress, oldest first."""
     requests: Sequence[EntitlementRequest] = ()
     """Open requests for apps that the person can grant or refuse."""
 
 
 def notices(facts: Facts, now: datetime.datetime) -> list[Notice]:
     """Return the notices of a project, worst first."""
-    rows = [notice for instance in facts.instances for notice in _of_instance(facts, instance, now)]
-    rows += _controllers(facts, now)
+    rows = [_of_instance(facts, instance) for instance in facts.unwell]
+    rows += [*_slow(facts, now), *_controllers(facts, now)]
     rows += [*_requests(facts), *_quotas(facts), *_limits(facts), *_keys(facts, now)]
     return sorted(rows, key=lambda notice: _ORDER[notice.level])
 
@@ -102,24 +104,28 @@ def _of_session(me: Me, now: datetime.datetime) -> list[Notice]:
     return [Notice("warn", me.name, text, "Sessions", "/sessions")]
 
 
-def _of_instance(facts: Facts, instance: Instance, now: datetime.datetime) -> list[Notice]:
+def _of_instance(facts: Facts, instance: Instance) -> Notice:
     operation = facts.operations.get(instance.last_operation_id)
     page = link("p", facts.project_id, "instances", instance.instance_id)
     if operation is not None and operation.status == "failed":
         url = link("p", facts.project_id, "operations", operation.operation_id)
         why = operation.error.message if operation.error else "no reason was reported"
-        return [Notice("bad", instance.name, f"{operation.kind} failed: {why}", "Choose an exit", url)]
-    if instance.status in ("failed", "degraded"):
-        level: Level = "bad" if instance.status == "failed" else "warn"
-        why = instance.status_reason or "no reason was reported"
-        return [Notice(level, instance.name, f"{instance.status}: {why}", "Open the instance", page)]
-    if operation is not None and operation.status not in ENDED_OPERATION:
+        return Notice("bad", instance.name, f"{operation.kind} failed: {why}", "Choose an exit", url)
+    level: Level = "bad" if instance.status == "failed" else "warn"
+    why = instance.status_reason or "no reason was reported"
+    return Notice(level, instance.name, f"{instance.status}: {why}", "Open the instance", page)
+
+
+def _slow(facts: Facts, now: datetime.datetime) -> list[Notice]:
+    """Return the operations that used much of the time until their deadline."""
+    result = []
+    for operation in facts.active:
         share = used_share(operation, now)
         if share > STUCK_SHARE:
             url = link("p", facts.project_id, "operations", operation.operation_id)
             text = f"{operation.kind} used {share:.0%} of its time and is {operation.status}"
-            return [Notice("warn", instance.name, text, "Open the operation", url)]
-    return []
+            result.append(Notice("warn", operation.instance_name, text, "Open the operation", url))
+    return result
 
 
 def used_share(operation: Operation, now: datetime.datetime) -> float:
@@ -132,7 +138,7 @@ def _controllers(facts: Facts, now: datetime.datetime) -> list[Notice]:
     if facts.controllers is None:
         return []
     result, url = [], link("p", facts.project_id, "records", "controllers")
-    for slug in sorted({item.app_slug for item in facts.instances if item.status != "deleted"}):
+    for slug in sorted({item.app_slug for item in facts.counts}):
         seen = [item.last_seen_at for item in facts.controllers if item.app_slug == slug]
         age_s = (now - max(seen)).total_seconds() if seen else None
         if age_s is None:
@@ -161,7 +167,7 @@ def _requests(facts: Facts) -> list[Notice]:
 def _quotas(facts: Facts) -> list[Notice]:
     result, url = [], link("p", facts.project_id, "records", "entitlements")
     for item in facts.entitlements:
-        count = sum(instance.app_slug == item.app_slug for instance in facts.instances)
+        count = sum(row.instances for row in facts.counts if row.app_slug == item.app_slug)
         if item.instances_max and count >= NEARLY * item.instances_max:
             text = f"{count} of {item.instances_max} instances are used"
             result.append(Notice("warn", item.app_slug, text, "Entitlements", url))
@@ -175,8 +181,7 @@ def _limits(facts: Facts) -> list[Notice]:
     for item in facts.margins.limits:
         count, noun = used.get(item.limit, (None, ""))
         if count is not None and count >= NEARLY * item.max:
-            least = "at least " if facts.more and item.limit == "instances_max" else ""
-            result.append(Notice("warn", noun, f"{least}{count} of {item.max} are used. {item.rule}", "Policy", url))
+            result.append(Notice("warn", noun, f"{count} of {item.max} are used. {item.rule}", "Policy", url))
     if storage is not None and storage.org_bytes_max and storage.org_bytes_used >= NEARLY * storage.org_bytes_max:
         text = f"the organisation uses {storage.org_bytes_used / storage.org_bytes_max:.0%} of its quota"
         result.append(
@@ -188,7 +193,7 @@ def _limits(facts: Facts) -> list[Notice]:
 def _used(facts: Facts) -> dict[str, tuple[int | None, str]]:
     storage = facts.margins.storage
     return {
-        "instances_max": (len(facts.instances), "instances"),
+        "instances_max": (sum(row.instances for row in facts.counts), "instances"),
         "allocations_max": (facts.margins.allocations, "allocations"),
         "artifact_bytes_max": (None if storage is None else storage.bytes_used, "bytes of artifacts"),
     }

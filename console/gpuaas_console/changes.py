@@ -74,6 +74,16 @@ class Change:
     def is_of_project(self) -> bool:
         return "{project_id}" in self.endpoint.path
 
+    @property
+    def is_of_org(self) -> bool:
+        return "{org_id}" in self.endpoint.path
+
+    def place(self, project: str, org: str) -> dict[str, str]:
+        """Return the path parameter of the project or the organisation in which the change is made; often none."""
+        if self.is_of_org:
+            return {"org_id": org}
+        return {"project_id": project} if self.is_of_project else {}
+
     def fits(self, row: Any) -> bool:
         attribute, _, states = self.states.partition(" ")
         return not attribute or str(getattr(row, attribute)) in states.split()
@@ -303,6 +313,13 @@ CHANGES: dict[str, Change] = {
         stdin="*",
         reads=policy.PROJECT_GET,
     ),
+    "set-org-policy": Change(
+        "Change the policy of the organisation",
+        policy.ORG_SET,
+        "policy set -",
+        stdin="*",
+        reads=policy.ORG_GET,
+    ),
     "set-platform-policy": Change(
         "Change the policy of the platform",
         policy.GLOBAL_SET,
@@ -361,7 +378,9 @@ def present(change: Change, answer: Any) -> dict[str, Any]:
     return {name: values[name] for name in change.only if values.get(name) is not None}
 
 
-def line(change: Change, target: str, body: Mapping[str, Any], etag: str, project: str) -> tuple[list[str], str]:
+def line(
+    change: Change, target: str, body: Mapping[str, Any], etag: str, project: str, org: str = ""
+) -> tuple[list[str], str]:
     """Return the words of the command line for the same request, and what it reads from stdin."""
     words, given = change.words.split(), {name: body[name] for name in change.only if name in body}
     stdin = ""
@@ -375,10 +394,13 @@ def line(change: Change, target: str, body: Mapping[str, Any], etag: str, projec
         arguments.append("-" if name == change.stdin else str(given.pop(name, name.upper())))
     options = _options(change, given)
     options += ["--if-match", etag] if change.endpoint.guarded and etag else []
-    options += ["--project", project] if change.is_of_project else []
+    options += [word for key, name in change.place(project, org).items() for word in (_OPTIONS[key], name)]
     if any(argument.startswith("-") and argument != "-" for argument in arguments):
         return [*words, *options, "--", *arguments], stdin
     return [*words, *arguments, *options], stdin
+
+
+_OPTIONS = {"project_id": "--project", "org_id": "--org"}
 
 
 def _options(change: Change, given: Mapping[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ from gpuaas_contract import instances
 from gpuaas_contract.catalog import ActionSpec, Manifest
 from gpuaas_contract.endpoint import AnyEndpoint
 from gpuaas_contract.errors import ApiError
-from gpuaas_contract.instances import Instance, Member
+from gpuaas_contract.instances import Instance, Member, Role
 from gpuaas_contract.operations import Operation, OperationKind
 from gpuaas_contract.protocol import request as rules
 
@@ -84,16 +84,16 @@ def of_instance(
 
 
 def of_members(
-    manifest: Manifest, instance: Instance, members: Sequence[Member], may_not: Mapping[str, str]
+    manifest: Manifest, instance: Instance, roles: Sequence[Role], may_not: Mapping[str, str]
 ) -> list[Control]:
-    """Return the controls of members: everything that at least one role offers."""
+    """Return the controls of members: everything that at least one role offers. `roles` have the numbers by status."""
     verbs = {verb for role in manifest.roles for verb in role.operations}
     result = []
     for act in (act for act in ACTS.values() if act.verb in verbs):
         why = may_not[act.endpoint.permission]
         if instance.status not in ("running", "degraded"):
             why = why or f"The instance is {instance.status}; its members can be changed only while it runs."
-        elif act.verb != "add" and not any(fits(manifest, member, act.verb) for member in members):
+        elif act.verb != "add" and not _can_start(manifest, roles, act.verb):
             why = why or f"No member is in a state from which {act.verb} can start."
         result.append(Control(act, why))
     return result
@@ -104,6 +104,13 @@ def readings(manifest: Manifest, instance: Instance, may_not: Mapping[str, str])
     if instance.status not in ("running", "degraded"):
         return []
     return [spec for spec in manifest.actions if spec.reading and not may_not[spec.permission]]
+
+
+def _can_start(manifest: Manifest, roles: Sequence[Role], verb: str) -> bool:
+    """Return whether a role that offers the act has a member in a state from which it can start."""
+    offering = {role.component_key for role in manifest.roles if verb in role.operations}
+    starts = rules.MEMBER_STARTS.get(verb, frozenset())
+    return any(not starts.isdisjoint(role.by_status) for role in roles if role.component_key in offering)
 
 
 def fits(manifest: Manifest, member: Member, verb: str) -> bool:

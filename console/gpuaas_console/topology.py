@@ -7,82 +7,70 @@ from gpuaas_contract.instances import Member, Role
 
 from gpuaas_console.view import tone
 
-WIDTH = 1160
-CARD_W, CARD_H, GAP = 172, 64, 12
-LEFT = 150
-PER_ROW = (WIDTH - LEFT) // (CARD_W + GAP)
 CARDS_MAX = 24
-"""A role with more members is drawn as small squares."""
-SQUARE = 14
-SQUARES_PER_ROW = (WIDTH - LEFT) // (SQUARE + 4)
+"""A role with more members is drawn as one bar, with a part for each status."""
+SCALE = 1000
+PART_MIN = 8
+"""A status of one member among many is still visible."""
 GPUS_SHOWN = 8
+TONES = ("bad", "warn", "busy", "idle", "good")
+"""Order of the parts of a bar: what needs attention comes first."""
 
 
 @dataclass(frozen=True)
 class Card:
-    x: int
-    y: int
     member: Member
     tone: str
     gpus: int
-    small: bool = False
 
     @property
     def gpu_marks(self) -> list[int]:
-        return [self.x + 12 + 12 * place for place in range(min(self.gpus, GPUS_SHOWN))]
+        return [12 + 12 * place for place in range(min(self.gpus, GPUS_SHOWN))]
+
+
+@dataclass(frozen=True)
+class Part:
+    """The members of a role with one status, as a part of a bar."""
+
+    x: int
+    width: int
+    status: str
+    number: int
+    tone: str
 
 
 @dataclass(frozen=True)
 class Band:
-    y: int
-    height: int
     role: Role
     cards: list[Card]
+    parts: list[Part]
 
 
-@dataclass(frozen=True)
-class Picture:
-    height: int
-    bands: list[Band]
-    width: int = WIDTH
-
-
-def picture(roles: Sequence[Role], members: Sequence[Member], gpus: Mapping[str, int]) -> Picture:
-    """Return where each role and member is drawn. `gpus` has the number of GPUs of each allocation."""
+def picture(roles: Sequence[Role], members: Sequence[Member], gpus: Mapping[str, int]) -> list[Band]:
+    """Return what is drawn of each role. `gpus` has the number of GPUs of each allocation."""
     bands: list[Band] = []
-    y = 0
     for role in roles:
-        own = [member for member in members if member.component_key == role.component_key]
-        own.sort(key=lambda member: (len(member.node_name), member.node_name))
-        cards = _squares(own, y) if len(own) > CARDS_MAX else _cards(own, y, gpus)
-        lowest = max((card.y + (SQUARE if card.small else CARD_H) for card in cards), default=y + GAP + 40)
-        bands.append(Band(y, lowest - y + GAP, role, cards))
-        y = lowest + GAP + 10
-    return Picture(max(y - 10, 1), bands)
+        own = drawn(role, members)
+        cards = [Card(member, tone(member.status), gpus.get(member.allocation_id, 0)) for member in own]
+        bands.append(Band(role, cards, [] if cards else _parts(role)))
+    return bands
 
 
-def _cards(members: Sequence[Member], top: int, gpus: Mapping[str, int]) -> list[Card]:
-    return [
-        Card(
-            LEFT + (place % PER_ROW) * (CARD_W + GAP),
-            top + GAP + (place // PER_ROW) * (CARD_H + GAP),
-            member,
-            tone(member.status),
-            gpus.get(member.allocation_id, 0),
-        )
-        for place, member in enumerate(members)
-    ]
+def drawn(role: Role, members: Sequence[Member]) -> list[Member]:
+    """Return the members of a role that are drawn as cards: all of them, or none if they are many or not all known."""
+    own = [member for member in members if member.component_key == role.component_key]
+    if len(own) > CARDS_MAX or len(own) < sum(role.by_status.values()):
+        return []
+    return sorted(own, key=lambda member: (len(member.node_name), member.node_name))
 
 
-def _squares(members: Sequence[Member], top: int) -> list[Card]:
-    return [
-        Card(
-            LEFT + (place % SQUARES_PER_ROW) * (SQUARE + 4),
-            top + GAP + (place // SQUARES_PER_ROW) * (SQUARE + 4),
-            member,
-            tone(member.status),
-            0,
-            small=True,
-        )
-        for place, member in enumerate(members)
-    ]
+def _parts(role: Role) -> list[Part]:
+    """Return a bar: each status has a part as wide as its share of the members, and always a visible one."""
+    counted = [(status, number) for status, number in role.by_status.items() if number]
+    total, free, x = sum(role.by_status.values()), SCALE - PART_MIN * len(counted), 0
+    result: list[Part] = []
+    for status, number in sorted(counted, key=lambda pair: (TONES.index(tone(pair[0])), pair[0])):
+        width = PART_MIN + free * number // total
+        result.append(Part(x, width, status, number, tone(status)))
+        x += width
+    return result

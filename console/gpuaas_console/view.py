@@ -23,6 +23,7 @@ TONES = {state: tone for tone, states in _TONES.items() for state in states.spli
 """State -> tone. Every other state is `idle`."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Characters that terminals act on, without tab and newline, and those that change the order in which text is shown."""
+_ACRONYMS = {"gpus": "GPUs", "cpus": "CPUs", "mb": "MB", "id": "id", "sku": "SKU", "ssh": "SSH"}
 ICONS = {"good": "✓", "warn": "!", "bad": "✕", "busy": "◔", "idle": "–"}
 
 
@@ -73,6 +74,13 @@ def link(*parts: str, **query: Any) -> str:
     return f"{path}?{urlencode(asked, doseq=True)}" if asked else path
 
 
+def heading(title: str) -> str:
+    """Return the title of a column of the command line as people write it: `MEMORY_MB` becomes `Memory MB`."""
+    words = title.replace("_", " ").lower().split()
+    text = " ".join(_ACRONYMS.get(word, word) for word in words)
+    return text[:1].upper() + text[1:]
+
+
 def line(*words: str) -> str:
     """Return words as one command of a shell, for people who copy it into a terminal.
 
@@ -106,6 +114,7 @@ def _environment() -> jinja2.Environment:
         "tone": tone,
         "who": who,
         "value": value,
+        "heading": heading,
         "clock": output.clock_time,
     }
     environment.globals |= {

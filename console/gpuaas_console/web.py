@@ -15,9 +15,12 @@ from gpuaas_cli.client.session import Session as Calls
 from gpuaas_cli.flags import Flags
 from gpuaas_contract import errors
 from gpuaas_contract.catalog import PROJECT_APP_GET, Manifest
-from gpuaas_contract.endpoint import AnyEndpoint
+from gpuaas_contract.endpoint import AnyEndpoint, Endpoint
+from gpuaas_contract.identity import PROJECT_GET
 from gpuaas_contract.instances import Instance
 from gpuaas_contract.policy import CAN_I, CanI
+from gpuaas_contract.wire import NoBody
+from gpuaas_contract.wire import Page as ListPage
 from gpuaas_sdk.outcomes import NoAnswer, OutcomeUnknown
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
@@ -31,7 +34,10 @@ FORM_FIELDS_MAX = 5000
 REMEMBER_S = 30.0
 STREAMS_PER_PERSON_MAX = 50
 """An open page has one. Each costs a connection, which other people need, too."""
+ROWS_MAX = 50
+"""Rows of a table of instances or members: the cost of a page does not depend on how many there are."""
 NO_STORE = {"Cache-Control": "no-store"}
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -70,6 +76,15 @@ class Visit:
         client = self.session.client
         return Calls(client, Flags(), home.Target("", client.server, project=project or self.project))
 
+    async def one_page(
+        self, endpoint: Endpoint[NoBody, ListPage[Item]], query: dict[str, Any], *, project: str = "", **path: Any
+    ) -> tuple[list[Item], str]:
+        """Return the page of a list that the address names with `page`, and the token of the next one; empty: none."""
+        calls, token = self.calls(project), self.query.text("page") or self.form.text("page")
+        asked = {**query, "page_size": ROWS_MAX, **({"page_token": token} if token else {})}
+        answer = await calls.call(endpoint, query={key: value for key, value in asked.items() if value != ""}, **path)
+        return answer.items, answer.next_page_token or ""
+
     async def manifest(self, instance: Instance) -> Manifest | None:
         """Return the manifest of the instance's version; none if the project may not read it any more."""
 
@@ -92,11 +107,23 @@ class Visit:
 
     async def why_not(self, endpoint: AnyEndpoint) -> str:
         """Return why the person may not use an endpoint, of this project or of the platform; empty: it is allowed."""
-        place, key = self.project if "{project_id}" in endpoint.path else "", endpoint.permission
+        key = endpoint.permission
+        if "{org_id}" in endpoint.path:
+            org = await self.org()
+            return await self.remember(functools.partial(self._why_not, key, "", org), "may", org, key)
+        place = self.project if "{project_id}" in endpoint.path else ""
         return await self.remember(functools.partial(self._why_not, key, place), "may", place, key)
 
-    async def _why_not(self, permission: str, project: str) -> str:
-        answer = await self.calls().call(CAN_I, CanI(permission=permission, project_id=project))
+    async def org(self) -> str:
+        """Return the id of the project's organisation."""
+
+        async def read() -> str:
+            return (await self.calls().call(PROJECT_GET)).org_id
+
+        return await self.remember(read, "org", self.project)
+
+    async def _why_not(self, permission: str, project: str, org: str = "") -> str:
+        answer = await self.calls().call(CAN_I, CanI(permission=permission, project_id=project, org_id=org))
         return "" if answer.allowed else answer.explanation
 
     async def remember(self, read: Callable[[], Awaitable[Result]], *key: str) -> Result:

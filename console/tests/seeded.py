@@ -9,12 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clouds import TESTS, Cli, Server, answers, at_work, end, until
+from gpuaas_console.changes import CHANGES
+from gpuaas_console.controls import ACTS
+from gpuaas_console.pages import records
 from gpuaas_sdk.testing import free_port
 
 PROGRAMS = Path(sys.executable).parent
 REDIRECT = "http://127.0.0.1:1/signed-in"
 """Where the identity provider sends browsers; the tests take the answer from the address."""
-MACHINES = [f"gpu-{number}" for number in range(1, 7)]
+LONG = "a-name-that-is-as-long-as-a-name-can-be-and-has-no-place-to-wra"
+"""63 characters, the longest name of most resources."""
+MACHINES = [*(f"gpu-{number}" for number in range(1, 10)), LONG]
 
 
 @dataclass(frozen=True)
@@ -89,9 +94,26 @@ def failed_add(console: Console) -> str:
     return str(next(row["operation_id"] for row in reversed(rows) if row["kind"] == "add"))
 
 
+def every_page(console: Console, failed_add: str) -> dict[str, str]:
+    """Return the address of every list, every change and every act, and one page of each other kind."""
+    project = f"/p/{console.project_id}"
+    lists = [plural for plurals in records.GROUPS.values() for plural in plurals]
+    return {
+        **pages(console, failed_add),
+        **{f"list-{plural}": f"{project}/records/{plural}?wide=1" for plural in lists},
+        **{f"change-{name}": f"{project}/change/{name}?target=lab" for name in CHANGES},
+        **{f"act-{verb}": f"{project}/instances/lab/act?verb={verb}" for verb in ACTS},
+        "action-greet": f"{project}/instances/lab/actions/greet",
+        "home-filtered": "/?q=nothing-has-this-name&sort=age",
+        "members-filtered": f"{project}/instances/lab?of_role=worker&of_status=failed",
+    }
+
+
 def pages(console: Console, failed_add: str) -> dict[str, str]:
     """Return the address of one page of each kind."""
     project = f"/p/{console.project_id}"
+    rows = console.cli("get", "operations", "-o", "json").json["items"]
+    correlation = next(row["correlation_id"] for row in rows if row["operation_id"] == failed_add)
     return {
         "home": "/",
         "instance": f"{project}/instances/lab",
@@ -109,7 +131,11 @@ def pages(console: Console, failed_add: str) -> dict[str, str]:
         "events": f"{project}/records/events",
         "records": f"{project}/records",
         "nodes": f"{project}/records/nodes",
-        "triage": f"{project}/triage",
+        "triage": f"{project}/triage?correlation_id={correlation}",
+        "triage-empty": f"{project}/triage",
+        "audit": f"{project}/records/audit",
+        "change-org-policy": f"{project}/change/set-org-policy",
+        "failure": f"{project}/instances/nothing-has-this-name",
         "policy": f"{project}/policy?region=local",
         "sessions": "/sessions",
     }

@@ -1,5 +1,6 @@
 """The pages of the console over HTTP: a real platform with a demo app, and a browser without scripts."""
 
+import datetime
 import html
 import json
 import os
@@ -13,9 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import oidc_provider
 import pytest
 from clouds import TESTS, until
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from gpuaas_contract.catalog import Manifest
+from gpuaas_sdk.conformance import ScoreCard, Verdict, statement
 from seeded import Console
 
 LAB = "PROJECT/instances/lab"
@@ -255,7 +261,7 @@ def test_an_action_of_the_app_is_a_form_and_its_result_a_typed_table(admin: Any)
     admin.page(f"{LAB}/actions/guests.list")
     page = admin.post(f"{LAB}/actions/guests.list", **{"in.names": "ada\nbob"}, key=uuid.uuid4().hex).text
     assert re.search(r"Longest stay <span[^>]*>\[h\]", page)
-    assert '<td class="number">1.5</td>' in page
+    assert re.search(r'<td[^>]* class="number">1.5</td>', page)
     assert "2 guests" in page
     assert re.search(r"Answer of \d{4}-\d\d-\d\d", page)
     assert "Refresh</button>" in page
@@ -324,12 +330,12 @@ def test_home_shows_a_limit_that_is_nearly_used_and_a_key_that_ends(
 
 def test_the_newest_operations_and_audit_rows_come_first(admin: Any, console: Console) -> None:
     deploy = operations(console, "deploy")[0]["operation_id"]
-    rows = re.findall(r"<td>(op_[a-z0-9]+)</td>", admin.page("PROJECT/records/operations"))
+    rows = re.findall(r"<td[^>]*>(op_[a-z0-9]+)</td>", admin.page("PROJECT/records/operations"))
     assert rows == sorted(rows, reverse=True)
     assert deploy == rows[-1]
     items = console.cli("audit", "list", "--platform", "--order", "newest", "-o", "json").json["items"]
     trail = [row["audit_id"] for row in items]
-    shown = re.findall(r"<td>(aud_[a-z0-9]+)</td>", admin.page("PROJECT/records/audit", wide="1"))
+    shown = re.findall(r"<td[^>]*>(aud_[a-z0-9]+)</td>", admin.page("PROJECT/records/audit", wide="1"))
     before = [audit_id for audit_id in shown if audit_id in trail]  # a row may have been added since
     assert len(before) > 10
     assert before == trail[: len(before)]
@@ -389,6 +395,26 @@ def test_a_project_requests_an_app_and_an_admin_grants_it_from_home(
     assert "Done." in admin.post("PROJECT/change/entitle-app", step="do", target="wished").text
     assert "is requested" not in admin.page("/")
     assert "/catalog/wished/1.0.0/deploy" in member.page("PROJECT/catalog")
+
+
+def test_the_page_of_an_app_shows_its_conformance_card(admin: Any, console: Console, tmp_path: Path) -> None:
+    assert "no card" in admin.page("PROJECT/catalog/demo/1.0.0")
+    key, card, public = Ed25519PrivateKey.generate(), tmp_path / "card.dsse", tmp_path / "public.pem"
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    public.write_bytes(key.public_key().public_bytes(serialization.Encoding.PEM, form))
+    console.cli("artifact", "trust", "add", "cards", str(public), "--platform")
+    shown = console.cli("app", "show", "demo", "1.0.0", "--platform", "-o", "json").json
+    verdicts = [
+        Verdict("operations", "Every operation succeeds.", "passed", 1.0),
+        Verdict("residue", "Nothing stays.", "failed", 1.0, "n1 has <b>/opt</b>"),
+    ]
+    now = datetime.datetime.now(datetime.UTC)
+    manifest = msgspec.convert(shown["manifest"], Manifest)
+    card.write_bytes(statement.signed(ScoreCard("demo", "1.0.0", verdicts), manifest, key, now))
+    console.cli("app", "attach-card", "demo", "1.0.0", str(card))
+    page = admin.page("PROJECT/catalog/demo/1.0.0")
+    assert "does not conform: 1 passed, 1 failed, 0 not applicable" in page
+    assert "n1 has &lt;b&gt;/opt&lt;/b&gt;" in page
 
 
 def test_a_change_of_an_entitlement_keeps_the_limits_that_it_does_not_change(admin: Any, console: Console) -> None:

@@ -29,7 +29,7 @@ from gpuaas_contract.artifacts import ArtifactStorage
 from gpuaas_contract.catalog import DetailSpec, Manifest
 from gpuaas_contract.entitlement_requests import EntitlementRequest
 from gpuaas_contract.identity import Binding, Me
-from gpuaas_contract.instances import Instance, Member, MemberOperationRequest, Role
+from gpuaas_contract.instances import Instance, InstanceCount, Member, MemberOperationRequest, Role
 from gpuaas_contract.operations import Operation, Step
 from gpuaas_contract.policy import PolicyLimit
 from gpuaas_contract.runtime import Controller
@@ -237,14 +237,31 @@ def test_bars_of_steps_stay_on_the_scale() -> None:
     assert [bar.tone for bar in bars] == ["good", "busy"]
 
 
-@pytest.mark.parametrize("count", [0, 1, 24, 25, 1000])
-def test_the_picture_has_every_member_inside_its_band(count: int) -> None:
-    role = Role(component_key="worker", desired=count, current=count, ready=count, health="healthy")
-    picture = topology.picture([role], [member(number) for number in range(count)], {})
-    (band,) = picture.bands
-    assert len(band.cards) == count
-    assert all(card.x < topology.WIDTH and band.y < card.y < band.y + band.height for card in band.cards)
-    assert all(card.small == (count > topology.CARDS_MAX) for card in band.cards)
+def role(**numbers: int) -> Role:
+    count = sum(numbers.values())
+    ready = numbers.get("ready", 0)
+    return Role(
+        component_key="worker", desired=count, current=count, ready=ready, health="healthy", by_status=dict(numbers)
+    )
+
+
+@pytest.mark.parametrize("count", [0, 1, 24])
+def test_the_picture_has_a_card_for_each_of_some_members(count: int) -> None:
+    (band,) = topology.picture([role(ready=count)], [member(number) for number in range(count)], {})
+    assert (len(band.cards), band.parts) == (count, [])
+
+
+@pytest.mark.parametrize(("ready", "failed", "shown"), [(25, 0, 25), (9_999, 1, 50), (1, 9_999, 50), (10, 1, 5)])
+def test_the_picture_has_a_bar_for_many_members_or_for_those_on_other_pages(
+    ready: int, failed: int, shown: int
+) -> None:
+    numbers = {"ready": ready, **({"failed": failed} if failed else {})}
+    (band,) = topology.picture([role(**numbers)], [member(number) for number in range(shown)], {})
+    assert band.cards == []
+    assert {part.status: part.number for part in band.parts} == numbers
+    assert all(part.width >= topology.PART_MIN for part in band.parts)
+    assert band.parts[-1].x + band.parts[-1].width <= topology.SCALE
+    assert band.parts[0].tone == ("bad" if failed else "good")
 
 
 def facts(**fields: Any) -> attention.Facts:
@@ -253,7 +270,8 @@ def facts(**fields: Any) -> attention.Facts:
     )
     known: dict[str, Any] = {
         "project_id": "proj_1",
-        "instances": [instance()],
+        "unwell": [],
+        "counts": [InstanceCount(app_slug="demo", status="running", instances=1)],
         "operations": {},
         "controllers": [seen],
         "entitlements": [],
@@ -267,11 +285,11 @@ def test_nothing_needs_attention_while_all_is_well() -> None:
 
 def test_what_failed_comes_before_what_is_degraded() -> None:
     unwell = [instance(name="a", status="degraded"), instance(name="b", status="failed", last_operation_id="")]
-    assert [notice.subject for notice in attention.notices(facts(instances=unwell), NOW)] == ["b", "a"]
+    assert [notice.subject for notice in attention.notices(facts(unwell=unwell), NOW)] == ["b", "a"]
 
 
 def test_an_operation_past_half_of_its_time_needs_attention() -> None:
-    changing = facts(instances=[instance(status="deploying")], operations={"op_1": operation()}, controllers=None)
+    changing = facts(active=[operation()], controllers=None)
     assert attention.notices(changing, NOW + datetime.timedelta(minutes=4)) == []
     (notice,) = attention.notices(changing, NOW + datetime.timedelta(minutes=6))
     assert notice.text == "deploy used 60% of its time and is running"
@@ -300,9 +318,9 @@ def test_limits_of_instances_and_artifacts_need_attention_too() -> None:
     storage = ArtifactStorage(bytes_used=95, artifact_count=1, limit=None, org_bytes_used=950, org_bytes_max=1000)
     limits = [limit("instances_max", 1), limit("artifact_bytes_max", 100), limit("members_per_instance_max", 1)]
     margins = attention.Margins(limits=limits, storage=storage)
-    notices = attention.notices(facts(margins=margins, more=True), NOW)
+    notices = attention.notices(facts(margins=margins), NOW)
     assert [notice.subject for notice in notices] == ["instances", "bytes of artifacts", "artifacts"]
-    assert notices[0].text.startswith("at least 1 of 1 are used.")
+    assert notices[0].text.startswith("1 of 1 are used.")
     assert notices[2].text == "the organisation uses 95% of its quota"
 
 
@@ -331,7 +349,7 @@ def test_a_control_that_is_not_possible_has_the_reason() -> None:
 
 def test_acts_on_members_need_a_member_in_a_fitting_state() -> None:
     may = dict.fromkeys(controls.permissions(MANIFEST), "")
-    rows = {item.act.verb: item.why_not for item in controls.of_members(MANIFEST, instance(), [member(1)], may)}
+    rows = {item.act.verb: item.why_not for item in controls.of_members(MANIFEST, instance(), [role(ready=1)], may)}
     assert rows["drain"] == rows["add"] == ""
     rows = {item.act.verb: item.why_not for item in controls.of_members(MANIFEST, instance(), [], may)}
     assert rows["drain"] == "No member is in a state from which drain can start."

@@ -10,7 +10,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.lifecycles import ArtifactLifecycle, ArtifactTrust
-from gpuaas_contract.paths import ADMIN, ARTIFACT, PROJECT, ArtifactPath
+from gpuaas_contract.paths import ADMIN, APP, ARTIFACT, PROJECT, AppArtifactPath, AppPath, ArtifactPath
 from gpuaas_contract.policy import PolicyLimit
 from gpuaas_contract.wire import (
     Label,
@@ -140,6 +140,8 @@ class Artifact(Wire):
     content_checked_at: Timestamp | None = None
     """When the platform last compared the artifact's content with the published digest."""
     verified_at: Timestamp | None = None
+    app_slug: str = ""
+    """The app whose publishers look after this shared artifact; empty: admins of the platform do, or a project."""
     ended_at: Timestamp | None = None
     """When the artifact was first retired or revoked. Its content is deleted some time later."""
 
@@ -244,6 +246,18 @@ def shared(
     return cast("Endpoint[_Body, _Answer, _Params, _Query]", row)
 
 
+def of_app(
+    own: Endpoint[_Body, _Answer, Path, _Query], params: type[_Params]
+) -> Endpoint[_Body, _Answer, _Params, _Query]:
+    """Make the route of a project also for the publishers of an app. Every project may use the artifacts of an app."""
+    return dataclasses.replace(
+        shared(own, params),
+        name=f"artifacts.app_{own.name.removeprefix('artifacts.')}",
+        path=APP.path + own.path.removeprefix(PROJECT.path),
+        permission="artifacts.app.publish" if own.mutates else "artifacts.app.read",
+    )
+
+
 PUBLISH = PROJECT.row(
     "/artifacts",
     "artifacts.artifact.publish",
@@ -345,3 +359,15 @@ SHARED_PROMOTE = shared(PROMOTE, ArtifactPath)
 SHARED_DEPRECATE = shared(DEPRECATE, ArtifactPath)
 SHARED_RETIRE = shared(RETIRE, ArtifactPath)
 SHARED_REVOKE = shared(REVOKE, ArtifactPath)
+
+APP_PUBLISH = of_app(PUBLISH, AppPath)
+APP_LIST = APP.row("/artifacts", "artifacts.app_artifact.list", "List the shared artifacts of an app").list(
+    Artifact, "artifacts.app.read", query=ArtifactQuery
+)
+APP_GET = of_app(GET, AppArtifactPath)
+APP_CONTENT_PUT = of_app(CONTENT_PUT, AppArtifactPath)
+APP_SIGNATURE_PUT = of_app(SIGNATURE_PUT, AppArtifactPath)
+APP_VERIFY = of_app(VERIFY, AppArtifactPath)
+APP_PROMOTE = of_app(PROMOTE, AppArtifactPath)
+APP_DEPRECATE = of_app(DEPRECATE, AppArtifactPath)
+APP_RETIRE = of_app(RETIRE, AppArtifactPath)

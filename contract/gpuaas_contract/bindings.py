@@ -4,7 +4,17 @@ from typing import Annotated
 
 import msgspec
 
-from gpuaas_contract.paths import ADMIN, BINDING, BREAK_GLASS, ORG, ORG_BINDING, PROJECT, PROJECT_BINDING
+from gpuaas_contract.paths import (
+    ADMIN,
+    APP,
+    APP_BINDING,
+    BINDING,
+    BREAK_GLASS,
+    ORG,
+    ORG_BINDING,
+    PROJECT,
+    PROJECT_BINDING,
+)
 from gpuaas_contract.wire import Id, Request, Timestamp, Wire
 
 BREAK_GLASS_MINUTES_MAX = 60
@@ -19,7 +29,7 @@ class RoleBinding(Wire):
     user_name: str
     role: str
     scope: str
-    """Where it applies: `platform`, an organisation's id or a project's id."""
+    """Where it applies: `platform`, `app:` and the slug of an app, an organisation's id or a project's id."""
     created_by: str
     """Who gave the role; `platform` for roles that were made at the first start."""
     created_at: Timestamp
@@ -56,6 +66,18 @@ PLATFORM_BINDING_LIST = ADMIN.row("/bindings", "identity.platform_binding.list",
 PLATFORM_BINDING_DELETE = BINDING.row("", "identity.platform_binding.delete", "Remove a role on the platform").delete(
     RoleBinding, "identity.binding.change"
 )
+APP_BINDING_CREATE = APP.row(
+    "/bindings",
+    "identity.app_binding.create",
+    "Give a person a role for one app",
+    "An `app_publisher` registers and publishes versions and artifacts of this app only. The app need not exist yet.",
+).post(BindRole, RoleBinding, "identity.binding.change", status=201)
+APP_BINDING_LIST = APP.row("/bindings", "identity.app_binding.list", "List roles for one app").list(
+    RoleBinding, "identity.binding.read"
+)
+APP_BINDING_DELETE = APP_BINDING.row(
+    "", "identity.app_binding.delete", "Remove a role for one app", "It has no effect from the next request on."
+).delete(RoleBinding, "identity.binding.change")
 ORG_BINDING_CREATE = ORG.row(
     "/bindings",
     "identity.org_binding.create",

@@ -4,8 +4,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from gpuaas_contract.conformance import ConformanceCard
 from gpuaas_contract.lifecycles import AppVersionState
-from gpuaas_contract.paths import ADMIN, APP_VERSION, ENTITLEMENT, PROJECT, PROJECT_APP
+from gpuaas_contract.paths import ADMIN, APP, APP_VERSION, ENTITLEMENT, PROJECT, PROJECT_APP
 from gpuaas_contract.posix import Login
 from gpuaas_contract.wire import Label, Name, Request, Timestamp, Wire
 
@@ -212,7 +213,8 @@ class Manifest(Request):
     """Topology -> component_key -> the deploy-form field whose allocation ids become members of that role."""
     deploy_form: dict[str, Any]
     """JSON Schema of the inputs; `x-gpuaas-picker` hints define what a form offers, and `x-gpuaas-changeable`
-    marks the fields that a `reconfigure` may change."""
+    marks the fields that a `reconfigure` may change. The platform stores inputs as they were sent. The app's controller
+    adds the `default` of each absent field from its own manifest, so it also has those that a later version added."""
     summary: str = ""
     instance_operations: list[InstanceVerb] = []
     """Operations on a whole instance, beside deploy and decommission."""
@@ -257,10 +259,19 @@ class AppVersion(Wire):
     """Channels that the version was published in; an entitlement can be limited to some channels."""
     state_reason: str = ""
     """Why the version was deprecated or withdrawn, as text for people."""
+    conformance: ConformanceCard | None = None
+    """The conformance card that a publisher of the app attached; none: there is none."""
 
     @property
     def app_version_id(self) -> str:
         return f"{self.app_slug}@{self.version}"
+
+
+class CheckedVersion(AppVersion):
+    """A version after it was registered or published, with what would prevent a deploy."""
+
+    warnings: list[str] = []
+    """Artifacts that the manifest names and that no project can use yet, each with a fix, as sentences for people."""
 
 
 class PublishVersion(Request):
@@ -319,13 +330,23 @@ VERSION_REGISTER = ADMIN.row(
     "catalog.version.register",
     "Register an app version by its manifest",
     "The same manifest again answers with the same version. A version never changes.",
-).post(Manifest, AppVersion, subject="app_slug", status=201)
+).post(Manifest, CheckedVersion, subject="app_slug", status=201)
+APP_VERSION_REGISTER = APP.row(
+    "/versions",
+    "catalog.app_version.register",
+    "Register a version of this app by its manifest",
+    "The same manifest again answers with the same version. A version never changes. The manifest must have the "
+    "slug of the path.",
+).post(Manifest, CheckedVersion, "catalog.version.register", subject="app_slug", status=201)
+APP_VERSION_LIST = APP.row("/versions", "catalog.app_version.list", "List every registered version of one app").list(
+    AppVersion, "catalog.version.register"
+)
 VERSION_PUBLISH = APP_VERSION.row(
     "/publish",
     "catalog.version.publish",
     "Publish an app version in channels",
     "Entitled projects can then deploy a registered or deprecated version.",
-).post(PublishVersion, AppVersion, subject="version", example={"channels": ["stable"]})
+).post(PublishVersion, CheckedVersion, subject="version", example={"channels": ["stable"]})
 VERSION_DEPRECATE = APP_VERSION.row(
     "/deprecate",
     "catalog.version.deprecate",

@@ -384,6 +384,14 @@ class ArtifactSignerRevoked(ArtifactRefused):
     default_fix = "Sign the artifact with a trusted key, then verify it again."
 
 
+class ConformanceRefused(ApiError):
+    """`details.reason` has the code of the signature's error, or `statement` for a statement about something else."""
+
+    code, status, retryable = "conformance_refused", 422, False
+    title = "The conformance statement is not valid for this app version"
+    default_fix = "gpuaas app conformance APP --sign KEY writes a statement; its key must be trusted on the platform."
+
+
 class ArtifactSourceDenied(ApiError):
     code, status, title, retryable = "artifact_source_denied", 422, "This artifact source is not allowed", False
     default_fix = "`details.rule` names the rule: ask its admin, or publish from a source that the policy allows."

@@ -309,6 +309,29 @@ class VersionChanged(Wire):
     reason: str
 
 
+class ConformanceAttached(Wire):
+    """An app version has another conformance card, or its card is no longer trusted."""
+
+    app_slug: str
+    version: str
+    conforming: bool
+    trusted: bool
+    """False: the last key that signed the card was revoked."""
+    kit_version: str
+    completed_at: Timestamp
+
+
+class AppBindingChanged(Wire):
+    """A person got or lost a role for an app."""
+
+    app_slug: str
+    user_id: str
+    role: str
+    binding_id: str
+    granted: bool
+    """True: the person got the role; false: the role was removed."""
+
+
 class BreakGlassGranted(Wire):
     """A platform admin took temporary access to the project."""
 
@@ -377,7 +400,7 @@ class ArtifactDelivery(Wire):
 
 
 class ArtifactPlacementChanged(Wire):
-    """An artifact is being copied to a machine, was placed, or failed."""
+    """An artifact is being copied to a machine or removed from it, was placed or removed, or this failed."""
 
     placement_id: str
     artifact_id: str
@@ -549,6 +572,18 @@ _CATALOGUE = (
         "catalog.version.changed",
         "an app version was registered, published, deprecated or withdrawn",
         VersionChanged,
+        levels=("platform",),
+    ),
+    EventType(
+        "catalog.conformance.changed",
+        "an app version has another conformance card, or its card is no longer trusted",
+        ConformanceAttached,
+        levels=("platform",),
+    ),
+    EventType(
+        "identity.app_binding.changed",
+        "a person got or lost a role for an app",
+        AppBindingChanged,
         levels=("platform",),
     ),
     EventType(

@@ -8,7 +8,18 @@ from gpuaas_contract import errors
 from gpuaas_contract.lifecycles import InstanceStatus, MemberStatus
 from gpuaas_contract.operations import Operation, OptionalReason, Reason
 from gpuaas_contract.paths import INSTANCE, MEMBER, PROJECT, ROLE
-from gpuaas_contract.wire import Id, Inputs, Label, LongText, PageQuery, Request, ShortText, Timestamp, Wire
+from gpuaas_contract.wire import (
+    Id,
+    Inputs,
+    Label,
+    LongText,
+    OrderedQuery,
+    PageQuery,
+    Request,
+    ShortText,
+    Timestamp,
+    Wire,
+)
 
 Baseline = Literal["new", "up", "stopped", "failed", "deleted"]
 """State of the instance after the last operation on the whole of it."""
@@ -18,7 +29,8 @@ class Condition(Wire):
     """A named statement about an instance, with a status and a reason."""
 
     type: str
-    """`LastOperationSucceeded` and `Observed` are set by the platform, all others by the app."""
+    """`LastOperationSucceeded` and `Observed` are set by the platform, all others by the app. The first is about the
+    last operation on the whole instance; a failed operation on members shows in the members."""
     status: Literal["true", "false", "unknown"]
     reason: str
     """A code for programs."""
@@ -126,6 +138,22 @@ class Role(Wire):
     health: Literal["healthy", "degraded", "failed", "empty"]
     """`healthy`: as many as `desired` are ready; `failed`: every member failed; `empty`: no members."""
     breaker: BreakerState = BreakerState()
+    by_status: dict[str, int] = {}
+    """Status -> number of the role's members with it, without removed and tombstoned ones."""
+
+
+class InstanceCount(Wire):
+    """How many instances of an app have a status."""
+
+    app_slug: str
+    status: InstanceStatus
+    instances: int
+
+
+class InstanceCounts(Wire):
+    """How many instances a project has, by app and status, without deleted ones."""
+
+    items: list[InstanceCount]
 
 
 class Roles(Wire):
@@ -236,9 +264,24 @@ class ReconfigureInstance(Request):
     """Ignore holds, the disruption budget and missing evidence. Needs `apps.operation.force` and a reason."""
 
 
-class LiveQuery(PageQuery):
+class InstanceListQuery(OrderedQuery):
     live: bool = False
-    """True: without deleted instances, removed and tombstoned members."""
+    """True: without deleted instances."""
+    status: InstanceStatus | None = None
+    """Only instances with this status; none: all."""
+    search: ShortText = ""
+    """Only instances whose name or app contains this text, in upper or lower case; empty: all."""
+
+
+class MemberListQuery(PageQuery):
+    live: bool = False
+    """True: without removed and tombstoned members."""
+    status: MemberStatus | None = None
+    """Only members with this status; none: all."""
+    component_key: Id = ""
+    """Only members of this role; empty: all."""
+    search: ShortText = ""
+    """Only members on nodes whose name contains this text, in upper or lower case; empty: all."""
 
 
 BULK_MAX = 1024
@@ -322,15 +365,18 @@ INSTANCE_CREATE = PROJECT.row(
     errors=(errors.NotEntitled, errors.PolicyDenied),
 )
 INSTANCE_LIST = PROJECT.row("/app-instances", "apps.instance.list", "List the app instances of a project").list(
-    Instance, "apps.instance.read", query=LiveQuery
+    Instance, "apps.instance.read", query=InstanceListQuery
 )
+INSTANCE_COUNTS = PROJECT.row(
+    "/app-instance-counts", "apps.instance.counts", "Count the app instances of a project by app and status"
+).get(InstanceCounts, "apps.instance.read")
 INSTANCE_GET = INSTANCE.row("", "apps.instance.get", "Get one app instance").get(Instance, "apps.instance.read")
 ROLE_LIST = INSTANCE.row("/roles", "apps.role.list", "List the roles of an instance, with member counts").get(
     Roles, "apps.instance.read"
 )
 MEMBER_LIST = INSTANCE.row(
     "/members", "apps.member.list", "List the members of an instance, by default with removed ones"
-).list(Member, "apps.instance.read", query=LiveQuery)
+).list(Member, "apps.instance.read", query=MemberListQuery)
 MEMBER_GET = MEMBER.row("", "apps.member.get", "Get one member").get(Member, "apps.instance.read")
 _REFUSALS = (
     errors.OperationInProgress,

@@ -44,7 +44,7 @@ EntitlementRequestState = Literal["open", "granted", "refused"]
 StepState = Literal["running", "succeeded", "failed"]
 ArtifactLifecycle = Literal["published", "promoted", "deprecated", "retired"]
 ArtifactTrust = Literal["unverified", "verified", "failed_verification", "revoked"]
-PlacementState = Literal["queued", "placed", "failed"]
+PlacementState = Literal["queued", "placed", "removing", "removed", "failed"]
 
 Table = dict[str, frozenset[str]]
 
@@ -131,7 +131,9 @@ ARTIFACT_TRUST: Final = _table(
     failed_verification="verified revoked",
     revoked="",
 )
-PLACEMENT: Final = _table(queued="placed failed", placed="", failed="")
+PLACEMENT: Final = _table(
+    queued="placed failed", placed="removing removed", removing="removed placed failed", removed="", failed=""
+)
 
 LIVE_ALLOCATION: Final = frozenset({"requested", "provisioning", "active"})
 """States in which an allocation has its machine, or gets it, and people and keys can be chosen for it."""

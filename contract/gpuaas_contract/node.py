@@ -69,6 +69,7 @@ class NodeStatusReport(Request):
 
 
 FETCH_TASK = "artifact.fetch"
+UNPLACE_TASK = "artifact.remove"
 URGENT_TASKS = frozenset({"ssh.trust", "allocation.install_authorized_keys", "allocation.people", "allocation.release"})
 """Tasks that remove access: a node does them at once, beside its running task."""
 

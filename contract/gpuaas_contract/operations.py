@@ -227,6 +227,8 @@ class Preview(Wire):
     """Effects of the operation that cannot be undone, as text for people."""
     notes: Annotated[list[LongText], msgspec.Meta(max_length=100)] = []
     """More remarks from the app, as text for people."""
+    refusal: LongText = ""
+    """Why the app would refuse the operation as the instance is now, and what to do; empty: it has no reason."""
 
 
 class Leftover(Wire):

@@ -127,9 +127,22 @@ class BindingPath(Path):
     binding_id: str
 
 
-class AppVersionPath(Path):
+class AppPath(Path):
+    """Path of an app in the catalog. Roles that are given for the app apply there."""
+
     app_slug: str
+
+
+class AppBindingPath(AppPath):
+    binding_id: str
+
+
+class AppVersionPath(AppPath):
     version: str
+
+
+class AppArtifactPath(AppPath):
+    artifact_id: str
 
 
 class ArtifactPath(Path):
@@ -204,7 +217,10 @@ ADMIN = Route("/api/v1/admin")
 USER = ADMIN.at("/users/{user_id}", UserPath)
 BINDING = ADMIN.at("/bindings/{binding_id}", BindingPath)
 BREAK_GLASS = ADMIN.at("/break-glass/{binding_id}", BindingPath)
-APP_VERSION = ADMIN.at("/apps/{app_slug}/versions/{version}", AppVersionPath)
+APP = ADMIN.at("/apps/{app_slug}", AppPath)
+APP_BINDING = APP.at("/bindings/{binding_id}", AppBindingPath)
+APP_VERSION = APP.at("/versions/{version}", AppVersionPath)
+APP_ARTIFACT = APP.at("/artifacts/{artifact_id}", AppArtifactPath)
 NODE = ADMIN.at("/nodes/{node_id}", NodePath)
 NODE_TASK = NODE.at("/tasks/{task_id}", NodeTaskPath)
 REGISTERED_RELEASE = ADMIN.at("/agent-releases/{sha256}", AgentFilePath)

@@ -41,6 +41,7 @@ KEYS: dict[str, str] = {
     "catalog.version.register": "register an app version",
     "catalog.version.publish": "publish an app version",
     "catalog.version.retire": "deprecate or withdraw an app version",
+    "catalog.conformance.attach": "attach a conformance card to an app version",
     "catalog.entitlement.request": "request that a project may deploy an app",
     "catalog.entitlement.change": "set which apps a project may deploy",
     "artifacts.artifact.read": "see artifacts, the platform's shared ones included",
@@ -54,6 +55,8 @@ KEYS: dict[str, str] = {
     "artifacts.trust_key.read": "see which keys are trusted to sign artifacts",
     "artifacts.trust_key.change": "set which keys are trusted to sign artifacts",
     "artifacts.shared.read": "see the platform's shared artifacts and trust keys",
+    "artifacts.app.read": "see the shared artifacts of an app",
+    "artifacts.app.publish": "publish, sign, verify, promote and retire the shared artifacts of an app",
     "artifacts.shared.change": "publish and retire shared artifacts, set which keys are trusted everywhere",
     "capacity.enrolment.create": "admit a node",
     "capacity.node.read": "see nodes, their tasks and the agent's releases",
@@ -117,10 +120,14 @@ KEYS: dict[str, str] = {
 BREAK_GLASS = "break_glass"
 """The role of a platform admin who takes temporary access to a project in an emergency."""
 
+PUBLISHER = "app_publisher"
+"""The role of the team of one app, by its slug: it registers and publishes versions and artifacts of this app only."""
+
 _PLATFORM_ONLY_READ = {
     "capacity.node.read",
     "identity.user.read",
     "artifacts.shared.read",
+    "artifacts.app.read",
     "custody.seal.read",
     "record.platform_event.read",
 }
@@ -218,6 +225,14 @@ CONTROLLER_KEYS: frozenset[str] = frozenset(
 """Permissions of an app's controller, if the app's manifest does not list its own."""
 PROGRAM_KEYS: frozenset[str] = _MEMBER - {"record.audit.read", "catalog.entitlement.request"}
 """Permissions of a service account that operates no app."""
+_PUBLISHER = {
+    "catalog.version.register",
+    "catalog.version.publish",
+    "catalog.version.retire",
+    "catalog.conformance.attach",
+    "artifacts.app.read",
+    "artifacts.app.publish",
+}
 _INSIDE_PROJECTS = (
     "apps.",
     "access.",
@@ -237,6 +252,7 @@ _INSIDE_PROJECTS = (
 ROLES: dict[str, frozenset[str]] = {
     "platform_admin": frozenset(key for key in KEYS if not key.startswith(_INSIDE_PROJECTS)),
     "platform_ops": frozenset(key for key in KEYS if ".read" in key or key.startswith("capacity.")),
+    PUBLISHER: frozenset(_PUBLISHER),
     "tenant_admin": _TENANT_ADMIN,
     "project_admin": _PROJECT_ADMIN,
     "project_member": _MEMBER,
@@ -244,10 +260,12 @@ ROLES: dict[str, frozenset[str]] = {
     "service_account": PROGRAM_KEYS | _CONTROLLER,
     BREAK_GLASS: _PROJECT_ADMIN - _LASTING,
 }
-"""Role -> keys. A role is given on the platform, in an organisation or a project, and applies to everything below."""
+"""Role -> keys. A role is given on the platform, for an app, in an organisation or a project, and applies to everything
+below."""
 
 GRANTABLE: dict[str, tuple[str, ...]] = {
     "platform": ("platform_admin", "platform_ops"),
+    "app": (PUBLISHER,),
     "org": ("tenant_admin",),
     "project": ("project_admin", "project_member", "viewer"),
 }
@@ -275,9 +293,9 @@ _INTRODUCTION = """# Permissions
 
 Made from `contract/gpuaas_contract/permissions.py`; after a change there: `make contract`.
 
-A route needs one permission. A role is a set of permissions. A person has a role on the platform, in an organisation or
-in a project; the role applies to everything below. Without a role there, a resource does not exist for you (404). With
-a role that does not have the permission, the answer names the permission (403).
+A route needs one permission. A role is a set of permissions. A person has a role on the platform, for an app, in an
+organisation or in a project; the role applies to everything below. Without a role there, a resource does not exist for
+you (404). With a role that does not have the permission, the answer names the permission (403).
 """
 
 _RULES = """
@@ -287,6 +305,9 @@ _RULES = """
   One exception: a holder of `identity.operator.appoint` can make another person `platform_ops`, never themselves.
 - Running the platform gives no access to what runs on it: `platform_admin` has no permission inside projects. The
   request that creates an organisation names its first `tenant_admin`; its creator gets no role in it.
+- `app_publisher` is given for one app, by its slug, also before the first version is registered. Its holder registers,
+  publishes and retires versions of that app and publishes its shared artifacts. Which keys are trusted, and which
+  projects may deploy the app, others decide. Service accounts cannot have the role.
 - `service_account` is the role of every service account in its own project. An account can use only the permissions of
   this role that it was given. An account that operates apps gets those that the apps' manifests list in
   `controller.permissions`. The column `controller` shows those of an app that lists none. An account without an app

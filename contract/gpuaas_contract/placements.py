@@ -25,8 +25,19 @@ class PlaceArtifact(Request):
     """Mode of the file on the machine; root owns it."""
 
 
+class UnplaceArtifact(Request):
+    """Removes an artifact from a machine, for an operation the caller holds."""
+
+    allocation_id: Label
+    """Allocation from whose machine the artifact is removed; one of the operation's instance."""
+    operation_id: Label
+    """Id of an operation that the caller has claimed."""
+    epoch: int
+    """Epoch number of the caller's claim on the operation. The platform refuses a number that is not the newest."""
+
+
 class ArtifactPlacement(Wire):
-    """An artifact on one machine, until its allocation is released."""
+    """An artifact on one machine, until it is removed or its allocation is released."""
 
     placement_id: str
     org_id: str
@@ -42,15 +53,18 @@ class ArtifactPlacement(Wire):
     operation_id: str
     actor_id: str
     state: PlacementState
+    """A placed artifact is `removed` at the request of a controller, or with the release of its allocation. If its
+    removal fails, it is `placed` as before, with the error. A removal from a machine on which it was not placed begins
+    as `removing`."""
     correlation_id: str
     created_at: Timestamp
     expires_at: Timestamp
-    """Deadline: a placement not done by then has failed."""
+    """Deadline: a placement or removal not done by then has failed."""
     ended_at: Timestamp | None = None
     path: str = ""
     """Path of the artifact on the machine; empty until it is placed."""
     error: TaskError | None = None
-    """Why the artifact could not be placed: an error code of the platform or of the agent."""
+    """Why the artifact could not be placed or removed: an error code of the platform or of the agent."""
 
 
 class PlacementQuery(Query):
@@ -69,6 +83,18 @@ PLACEMENT_CREATE = ARTIFACT.row(
     "artifacts.artifact.place",
     status=202,
     errors=(*HANDING_OUT_ERRORS, errors.LeaseLost, errors.NotEntitled),
+)
+PLACEMENT_REMOVE = ARTIFACT.row(
+    "/removals",
+    "artifacts.placement.remove",
+    "Remove an artifact from a machine",
+    "The node deletes the file. It succeeds if the file is not there. A revoked artifact can be removed.",
+).post(
+    UnplaceArtifact,
+    ArtifactPlacement,
+    "artifacts.artifact.place",
+    status=202,
+    errors=(errors.LeaseLost, errors.NotEntitled),
 )
 PLACEMENT_GET = PLACEMENT.row(
     "", "artifacts.placement.get", "Get one artifact placement, optionally waiting for its end"

@@ -3,6 +3,8 @@ overlay only restricts: a value is allowed when every layer's list allows it and
 
 from typing import Literal
 
+import msgspec
+
 from gpuaas_contract.paths import ADMIN, API, ORG, PROJECT
 from gpuaas_contract.wire import Id, LongText, Request, ShortText, Timestamp, Wire
 
@@ -53,6 +55,9 @@ class Overlay(Request):
     """Largest number of members of one app instance, over all roles; none: no limit."""
     artifact_bytes_max: int | None = None
     """Largest size of one project's artifacts, including published ones that are not uploaded yet; none: no limit."""
+    conformance_required: bool | msgspec.UnsetType = msgspec.UNSET
+    """True: only app versions with a trusted conformance card without failed checks may be deployed."""
+    # Left out unless it is true, so that servers of the release before can read all overlays that do not use it.
     reason: str = ""
     """Why the policy has these restrictions; shown to callers whom it refuses."""
 
@@ -126,6 +131,15 @@ class PolicyLimit(Wire):
     """The same as a sentence, with the layer's reason."""
 
 
+class PolicyRequirement(Wire):
+    """What an app version must have, and the first layer that requires it."""
+
+    requirement: Literal["conformance_required"]
+    layer: Layer
+    rule: str
+    """The same as a sentence, with the layer's reason."""
+
+
 class PolicyExplanation(Wire):
     """What all layers together allow in a project, and why."""
 
@@ -137,6 +151,8 @@ class PolicyExplanation(Wire):
     """What all layers together allow."""
     ineffective: list[Ineffective]
     """Entries of any layer that have no effect because of the layers above."""
+    requirements: list[PolicyRequirement] = []
+    """What an app version must have before the project may deploy it."""
 
 
 class CanI(Request):
@@ -154,7 +170,7 @@ class CanI(Request):
     artifact_source: LongText = ""
     """Also check this artifact source; empty: not checked."""
     app: ShortText = ""
-    """Also check this app, by slug; empty: not checked."""
+    """Also check this app, by slug; empty: not checked. Without project and organisation, roles for the app count."""
 
 
 class DecidedByBinding(Wire, tag_field="kind", tag="binding"):

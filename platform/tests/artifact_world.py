@@ -8,11 +8,11 @@ import httpx
 import msgspec
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from gpuaas_contract import artifacts, deliveries, trust_keys
+from gpuaas_contract import artifacts, catalog, conformance, deliveries, trust_keys
 from gpuaas_contract.artifacts import Artifact, Envelope
 from gpuaas_contract.deliveries import Delivery
 from gpuaas_platform.artifacts import signatures
-from platform_world import World
+from platform_world import MANIFEST, World
 from securesystemslib import dsse
 from securesystemslib.signer import CryptoSigner
 
@@ -125,3 +125,36 @@ def code_of(answer: httpx.Response) -> str:
     """The named reason of a refusal."""
     assert answer.is_error, answer.text
     return str(answer.json()["code"])
+
+
+async def of_app(world: World, signer: Signer, content: bytes, app_slug: str = "toy", **options: Any) -> Artifact:
+    """Published and uploaded by a publisher of the app or an admin of the platform. The signer is trusted already."""
+    token = options.pop("token", world.token)
+    where = {"app_slug": app_slug, "token": token}
+    artifact = await world.call(artifacts.APP_PUBLISH, intent(content, signer, **options), **where)
+    path = artifacts.APP_CONTENT_PUT.path.format(app_slug=app_slug, artifact_id=artifact.artifact_id)
+    answer = await world.http.put(path, content=content, headers={"Authorization": f"Bearer {token}"})
+    assert answer.status_code == 200, answer.text
+    return artifact
+
+
+def card(signer: Signer, manifest: dict[str, Any] = MANIFEST, **changes: Any) -> Envelope:
+    """A conformance statement about a manifest, as the conformance kit signs it; `changes` are of its predicate."""
+    digest = conformance.manifest_digest(msgspec.convert(manifest, catalog.Manifest))
+    predicate = {
+        "app_slug": manifest["slug"],
+        "version": manifest["version"],
+        "manifest_digest": digest,
+        "kit_version": "0.1.0",
+        "completed_at": "2025-12-01T00:00:00Z",
+        "checks": [{"name": "residue", "result": "passed"}],
+        **changes,
+    }
+    return signer.envelope(digest, predicateType=conformance.PREDICATE_TYPE, predicate=predicate)
+
+
+async def attach_card(
+    world: World, signer: Signer, manifest: dict[str, Any] = MANIFEST, **changes: Any
+) -> conformance.AttachedStatement:
+    where = {"app_slug": manifest["slug"], "version": manifest["version"]}
+    return await world.call(conformance.CARD_PUT, card(signer, manifest, **changes), **where)

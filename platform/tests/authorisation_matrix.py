@@ -29,6 +29,7 @@ from gpuaas_contract import (
     ssh_keys,
 )
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.permissions import PUBLISHER
 from gpuaas_sdk.sealed import Recipient
 from platform_world import MANIFEST, PASSWORD, World, enrol_body, login_body, ssh_private_key, ssh_public_key
 
@@ -89,6 +90,8 @@ async def cast(world: World) -> Cast:
     other_org = (await world.call(identity.ORG_CREATE, {"name": "other"})).org_id
     await world.entitled_app()
     await artifact_world.shared(world, SIGNER, ARTIFACT)
+    await artifact_world.of_app(world, SIGNER, msgspec.json.encode("of the app"))
+    await artifact_world.attach_card(world, SIGNER)
     own = await _place(world, org_id, world.project_id, "own")
     places = {
         "own": own,
@@ -118,6 +121,8 @@ async def cast(world: World) -> Cast:
         "platform_admin": await _person(world, "padmin", "platform_admin", "platform", places),
         "break_glass": await _in_an_emergency(world, places["own"]),
         "platform_ops": await _person(world, "pops", "platform_ops", "platform", places),
+        "publisher": await _person(world, "publisher", PUBLISHER, "app", places),
+        "other_publisher": await _person(world, "opublisher", PUBLISHER, "app", places, app_slug="other"),
         "tenant_admin": await _person(world, "tadmin", "tenant_admin", "org", places),
         "project_admin": await _person(world, "jadmin", "project_admin", "project", places),
         "project_member": await _person(world, "member", "project_member", "project", places),
@@ -131,6 +136,7 @@ async def cast(world: World) -> Cast:
         "platform_ops": everywhere,
         "tenant_admin": frozenset({"own", "sibling"}),
         "stranger": frozenset[str](),
+        "other_publisher": frozenset[str](),
         "other_tenant": only["other_org"],
     }
     actors = [Actor(name, token, reaches.get(name, only["own"])) for name, token in people.items()]
@@ -195,6 +201,8 @@ COLUMNS = {
     "platform_admin": "padm",
     "break_glass": "glas",
     "platform_ops": "pops",
+    "publisher": "publ",
+    "other_publisher": "opub",
     "tenant_admin": "tadm",
     "project_admin": "jadm",
     "project_member": "memb",
@@ -246,7 +254,7 @@ def _request(
     content = msgspec.json.encode(body) if body is not None else b""
     query = {"dry_run": "true"} if endpoint.mutates else {}
     params = dict(place.params)
-    for level in ("org", "platform"):
+    for level in ("org", "app", "platform"):
         if endpoint.name.startswith(f"identity.{level}_binding."):
             params["binding_id"] = params[f"{level}_binding_id"]
     if endpoint.name == "identity.break_glass.end":
@@ -255,6 +263,8 @@ def _request(
         params["delivery_id"] = params["credential_delivery_id"]
     if endpoint.name.startswith("artifacts.shared_"):
         params["artifact_id"] = params["shared_artifact_id"]
+    if endpoint.name.startswith("artifacts.app_"):
+        params["artifact_id"] = params["app_artifact_id"]
     return client.build_request(
         endpoint.method, endpoint.path.format(**params), content=content, params=query, headers=headers
     )
@@ -266,7 +276,11 @@ _PLACE_IN_BODY = frozenset({"auth.can_i", "identity.break_glass.create"})
 def _body(endpoint: AnyEndpoint, place: Place, full_cast: Cast) -> Any:
     params = place.params
     facts = {"hostname": "agent", "cpus": 1, "memory_mb": 1, "addresses": ["127.0.0.1"]}
-    role = {"identity.platform_binding.create": "platform_ops", "identity.org_binding.create": "tenant_admin"}
+    role = {
+        "identity.platform_binding.create": "platform_ops",
+        "identity.org_binding.create": "tenant_admin",
+        "identity.app_binding.create": PUBLISHER,
+    }
     bodies: dict[str, Any] = {
         "auth.login": {"name": "admin", "password": PASSWORD},
         "auth.service_account_token": {"key_id": "key_none", "client_secret": "none"},
@@ -284,6 +298,8 @@ def _body(endpoint: AnyEndpoint, place: Place, full_cast: Cast) -> Any:
         "identity.break_glass.create": {"project_id": params["project_id"], "reason": "testing the glass"},
         "policy.explain": {"region": "local"},
         "catalog.version.register": {**MANIFEST, "version": "9.9.9"},
+        "catalog.app_version.register": {**MANIFEST, "version": "9.9.9"},
+        "catalog.conformance.attach": artifact_world.card(SIGNER),
         "catalog.version.publish": {"channels": ["stable"]},
         "catalog.version.deprecate": {"reason": "matrix"},
         "catalog.version.withdraw": {"reason": "matrix"},
@@ -345,7 +361,7 @@ def _body(endpoint: AnyEndpoint, place: Place, full_cast: Cast) -> Any:
         "node.task.result": {"status": "succeeded"},
     }
     if endpoint.name.startswith("artifacts."):
-        return _artifact_body(endpoint.name.replace(".shared_", "."), params)
+        return _artifact_body(endpoint.name.replace(".shared_", ".").replace(".app_", "."), params)
     if endpoint.name.endswith("_binding.create"):
         return {"user_id": params["user_id"], "role": role.get(endpoint.name, "viewer")}
     return bodies.get(endpoint.name, {} if endpoint.name.startswith("policy.") and endpoint.mutates else None)
@@ -453,13 +469,15 @@ async def _place(world: World, org_id: str, project_id: str, name: str) -> Place
     there = {"allocation_id": claim.members[0].allocation_id, "operation_id": operation_id, "epoch": claim.epoch}
     where = {"token": controller, "artifact_id": artifact.artifact_id}
     placement = await world.call(placements.PLACEMENT_CREATE, there, **where)
-    (shared,) = (await world.call(registry.BY_NAME["artifacts.shared_artifact.list"])).items
+    listed = (await world.call(registry.BY_NAME["artifacts.shared_artifact.list"])).items
+    shared, of_app = sorted(listed, key=lambda item: item.app_slug)
     person = await world.person(f"guest-of-{name}")
     ssh_key = await world.call(ssh_keys.SSH_KEY_CREATE, {"public_key": _PUBLIC_KEY}, token=person.token)
     role = {"user_id": person.user_id, "role": "tenant_admin"}
     bound_org = await world.call(bindings.ORG_BINDING_CREATE, role, org_id=org_id)
     bound_above = await world.call(bindings.PLATFORM_BINDING_CREATE, {**role, "role": "platform_ops"})
     bound = await world.call(bindings.PROJECT_BINDING_CREATE, {**role, "role": "viewer"})
+    bound_app = await world.call(bindings.APP_BINDING_CREATE, {**role, "role": PUBLISHER}, app_slug="toy")
     glass = await world.call(bindings.BREAK_GLASS_CREATE, {"project_id": project_id, "reason": "testing the glass"})
     world.project_id = at_home
     params = {
@@ -483,12 +501,14 @@ async def _place(world: World, org_id: str, project_id: str, name: str) -> Place
         "binding_id": bound.binding_id,
         "org_binding_id": bound_org.binding_id,
         "platform_binding_id": bound_above.binding_id,
+        "app_binding_id": bound_app.binding_id,
         "break_glass_binding_id": glass.binding_id,
         "user_id": person.user_id,
         "session_id": "ses_" + "0" * 26,
         "ssh_key_id": ssh_key.ssh_key_id,
         "artifact_id": artifact.artifact_id,
         "shared_artifact_id": shared.artifact_id,
+        "app_artifact_id": of_app.artifact_id,
         "artifact_delivery_id": handed_out.delivery_id,
         "placement_id": placement.placement_id,
         "trust_key_id": "release",
@@ -503,13 +523,15 @@ async def _project(world: World, org_id: str, name: str) -> str:
     return (await world.call(identity.PROJECT_CREATE, {"name": name}, org_id=org_id)).project_id
 
 
-async def _person(world: World, name: str, role: str, level: str, places: dict[str, Place]) -> str:
+async def _person(
+    world: World, name: str, role: str, level: str, places: dict[str, Place], app_slug: str = "toy"
+) -> str:
     """Roles are given over the API, by the admin who made everything."""
     person = await world.person(name)
     if role:
         endpoint = registry.BY_NAME[f"identity.{level}_binding.create"]
         params: dict[str, Any] = {key: places["own"].params[key] for key in ("org_id", "project_id")}
-        answer = await world.send(endpoint, {"user_id": person.user_id, "role": role}, **params)
+        answer = await world.send(endpoint, {"user_id": person.user_id, "role": role}, app_slug=app_slug, **params)
         assert answer.status_code == 201, answer.text
     return person.token
 

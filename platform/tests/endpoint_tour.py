@@ -133,11 +133,12 @@ async def _people(world: World, org_id: str) -> None:
     await world.call(posix.POSIX_IDENTITY_SET, login, org_id=org_id)
     for create, delete, role in (
         (bindings.PLATFORM_BINDING_CREATE, bindings.PLATFORM_BINDING_DELETE, "platform_admin"),
+        (bindings.APP_BINDING_CREATE, bindings.APP_BINDING_DELETE, "app_publisher"),
         (bindings.ORG_BINDING_CREATE, bindings.ORG_BINDING_DELETE, "tenant_admin"),
         (bindings.PROJECT_BINDING_CREATE, bindings.PROJECT_BINDING_DELETE, "viewer"),
     ):
-        bound = await world.call(create, {"user_id": ada.user_id, "role": role}, org_id=org_id)
-        await world.call(delete, org_id=org_id, binding_id=bound.binding_id)
+        bound = await world.call(create, {"user_id": ada.user_id, "role": role}, org_id=org_id, app_slug="toy")
+        await world.call(delete, org_id=org_id, app_slug="toy", binding_id=bound.binding_id)
     glass = {"project_id": world.project_id, "reason": "the disk of the head is full"}
     taken = await world.call(bindings.BREAK_GLASS_CREATE, glass)
     await world.call(bindings.BREAK_GLASS_END, binding_id=taken.binding_id)
@@ -170,14 +171,14 @@ async def _service_accounts(world: World) -> None:
 
 async def _catalog(world: World) -> None:
     await world.call(catalog.VERSION_REGISTER, {**MANIFEST, "version": "0.9.0"})
-    moves: tuple[tuple[Endpoint[Any, catalog.AppVersion], dict[str, str]], ...] = (
+    moves: tuple[tuple[Endpoint[Any, Any], dict[str, str]], ...] = (
         (catalog.VERSION_PUBLISH, {}),
         (catalog.VERSION_DEPRECATE, {"reason": "1.0.0 is faster"}),
         (catalog.VERSION_WITHDRAW, {"reason": "loses data"}),
     )
     for endpoint, body in moves:
         await world.call(endpoint, body, app_slug="toy", version="0.9.0")
-    await world.call(catalog.VERSION_REGISTER, {**MANIFEST, "slug": "other"})
+    await world.call(catalog.APP_VERSION_REGISTER, {**MANIFEST, "slug": "other"}, app_slug="other")
     await world.call(catalog.VERSION_PUBLISH, {}, app_slug="other", version=MANIFEST["version"])
     await world.call(entitlement_requests.ENTITLEMENT_REQUEST_CREATE, {"app_slug": "other"})
     await world.call(entitlement_requests.ENTITLEMENT_REQUEST_GET, app_slug="other")
@@ -332,8 +333,21 @@ async def _artifacts(world: World) -> None:
         await world.call(sign, envelope, artifact_id=artifact.artifact_id)
         for endpoint in (deprecate, retire, revoke):
             await world.call(endpoint, {"reason": "no longer needed"}, artifact_id=artifact.artifact_id)
+    await _app_artifact(world, signer)
+    await artifact_world.attach_card(world, signer, {**MANIFEST, "slug": "other"})
     for revoke_key in (trust_keys.TRUST_KEY_REVOKE, trust_keys.SHARED_TRUST_KEY_REVOKE):
         await world.call(revoke_key, trust_key_id="release")
+
+
+async def _app_artifact(world: World, signer: artifact_world.Signer) -> None:
+    """The life of a shared artifact that the publishers of an app look after."""
+    artifact = await artifact_world.of_app(world, signer, b"of the app", "other")
+    where = {"app_slug": "other", "artifact_id": artifact.artifact_id}
+    await world.call(artifacts.APP_SIGNATURE_PUT, signer.envelope(artifact.digest), **where)
+    await world.call(artifacts.APP_VERIFY, {}, **where)
+    await world.call(artifacts.APP_PROMOTE, {"channel": "stable"}, **where)
+    for endpoint in (artifacts.APP_DEPRECATE, artifacts.APP_RETIRE):
+        await world.call(endpoint, {"reason": "no longer needed"}, **where)
 
 
 async def audit_rows(world: World, correlation_id: str) -> list[audit.AuditRow]:

@@ -35,6 +35,8 @@ def start() -> int:
     artifact.ARTIFACTS = folder / "lib" / "artifacts"
     claims.belongs_to = lambda user, allocation_id: (folder / "users" / allocation_id).exists()
     for kind, handler in handlers.HANDLERS.items():
+        if kind.startswith("artifact."):
+            continue
         function = functools.partial(run, folder, kind)
         handlers.HANDLERS[kind] = dataclasses.replace(handler, function=function)
     return main.main()

@@ -32,13 +32,18 @@ class Placing:
         request = self.body(**changes)
         return await self.world.call(placements.PLACEMENT_CREATE, request, token=token or self.held.token, **where)
 
+    async def unplace(self, artifact: Artifact | None = None, *, token: str = "", **changes: Any) -> ArtifactPlacement:
+        where = {"artifact_id": (artifact or self.artifact).artifact_id}
+        request = self.body(**changes)
+        return await self.world.call(placements.PLACEMENT_REMOVE, request, token=token or self.held.token, **where)
+
     async def now(self, placement: ArtifactPlacement, wait_s: float = 0) -> ArtifactPlacement:
         where = {"artifact_id": placement.artifact_id, "placement_id": placement.placement_id}
         query = {"wait_s": wait_s}
         return await self.world.call(placements.PLACEMENT_GET, token=self.held.token, query=query, **where)
 
     async def ended(self, placement: ArtifactPlacement) -> ArtifactPlacement:
-        while placement.state == "queued":
+        while placement.state in ("queued", "removing"):
             placement = await self.now(placement, wait_s=30)
         return placement
 

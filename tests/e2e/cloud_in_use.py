@@ -28,7 +28,7 @@ class Cloud:
         return {**kept, "PATH": path, "GPUAAS_HOME": str(home or self.home), "NO_COLOR": "1"}
 
     def gpuaas(
-        self, *words: str, check: bool = True, timeout_s: float = 600, home: Path | None = None, given: str = ""
+        self, *words: str, check: bool = True, timeout_s: float = 1800, home: Path | None = None, given: str = ""
     ) -> subprocess.CompletedProcess[str]:
         """Run the command line as the admin, or as the person who is signed in at `home`."""
         done = subprocess.run(

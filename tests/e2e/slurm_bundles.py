@@ -50,7 +50,7 @@ def air_gapped(lab: str, port: str, nodes: int) -> Iterator[tuple[Cloud, dict[st
 def publish(cloud: Cloud) -> dict[str, str]:
     """Publish both bundles by the commands of the page. Return the app versions that install them."""
     key, per_version, _ = _blocks(PAGE.read_text())
-    folder = cached()
+    folder = _linked(cached(), cloud.home / "bundles")
     _run(cloud, folder, [line for line in key if "genpkey" not in line])
     versions = {}
     for name, release in RELEASES.items():
@@ -59,6 +59,15 @@ def publish(cloud: Cloud) -> dict[str, str]:
         lines = [line.replace(SHOWN_FILE, file).replace(SHOWN_VERSION, versions[name]) for line in per_version]
         _run(cloud, folder, [line for line in lines if "bundle make" not in line])
     return versions
+
+
+def _linked(kept: Path, folder: Path) -> Path:
+    """Return a folder of this cloud with the key and the bundles. The commands of the page write files beside them, and
+    another test may publish the same bundles at the same time."""
+    folder.mkdir()
+    for file in (kept / "signing.pem", *kept.glob("*.tar"), *kept.glob("*.dsse")):
+        (folder / file.name).symlink_to(file)
+    return folder
 
 
 def deploy(cloud: Cloud, version: str, *, workers: str = WORKERS, **more: str) -> None:

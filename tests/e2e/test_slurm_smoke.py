@@ -18,7 +18,7 @@ from slurm_people import rows, until
 
 pytestmark = [pytest.mark.machines, pytest.mark.long, pytest.mark.timeout(3600)]
 
-LAB, PORT = "smoke", "7205"
+LAB, PORT = "smoke", "7301"
 NODES = tuple(f"gpu-{number}" for number in range(1, 6))
 WHY = "--reason smoke"
 SCRIPT = "#!/bin/bash\n#SBATCH --mem=16\nid -un\n"

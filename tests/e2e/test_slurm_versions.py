@@ -18,7 +18,7 @@ from slurm_people import until
 
 pytestmark = [pytest.mark.machines, pytest.mark.long, pytest.mark.timeout(3600)]
 
-LAB, PORT = "smoke", "7205"
+LAB, PORT = "versions", "7303"
 NODES = ("gpu-1", "gpu-2", "gpu-3", "gpu-4")
 CANARY = "gpu-2"
 BROKEN = "/etc/systemd/system/slurmd.service.d/zz-broken.conf"

@@ -3,23 +3,20 @@
 Long: `make test-slurm` runs it in a short form; with GPUAAS_CAMPAIGNS=whole five people run 1,000 jobs."""
 
 import asyncio
-import contextlib
 import functools
-import os
 import re
-import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 
 import campaigns
+import controller_process
 import pytest
 import slurm_people
 from cloud_in_use import Cloud
+from controller_process import Controller
 from gpuaas_contract.usage import USAGE_LIST, UsageRecord
 
 pytestmark = [pytest.mark.machines, pytest.mark.long]
@@ -61,7 +58,7 @@ def cloud() -> Iterator[Cloud]:
 async def test_usage_equals_accounting_to_the_second_although_the_controller_is_killed(cloud: Cloud) -> None:
     await slurm_people.join(cloud, PEOPLE)
     slurm_people.until("all can submit", lambda: slurm_people.submitters(cloud) >= set(PEOPLE))
-    with _controller(cloud) as controller:
+    with controller_process.of(cloud) as controller:
         cloud.on("gpu-1", SUBMIT % _numbers())
         _kill_while_jobs_run(cloud, controller)
         slurm_people.until("every job ended", lambda: _left(cloud) == 0)
@@ -77,7 +74,7 @@ async def test_usage_equals_accounting_to_the_second_although_the_controller_is_
     assert len(runs) > len(jobs) >= len(PEOPLE) * JOBS_EACH, "some jobs were queued again"
 
 
-def _kill_while_jobs_run(cloud: Cloud, controller: "_Controller") -> None:
+def _kill_while_jobs_run(cloud: Cloud, controller: Controller) -> None:
     """Kill the controller at equal distances. In the middle, slurmdbd stops for a while and jobs are queued again."""
     jobs = _left(cloud)
     for number in range(KILLS):
@@ -132,42 +129,3 @@ async def _until_recorded(cloud: Cloud, count: int) -> None:
         assert time.monotonic() - began < slurm_people.LIMIT_S, f"{len(await _recorded(cloud))} of {count} records"
         await asyncio.sleep(1)
     sys.stdout.write(f"everything is recorded: seen after {time.monotonic() - began:.1f} s\n")
-
-
-class _Controller:
-    """The controller of the cloud's app, which can be killed and started again."""
-
-    def __init__(self, cloud: Cloud) -> None:
-        self._pid, self._words = _process(cloud)
-        self._environment = cloud.environment()
-        self._own: subprocess.Popen[bytes] | None = None
-
-    def kill(self) -> None:
-        """Kill it with SIGKILL. It can finish nothing."""
-        os.kill(self._own.pid if self._own else self._pid, signal.SIGKILL)
-        if self._own:
-            self._own.wait()
-
-    def start(self) -> None:
-        self._own = subprocess.Popen(
-            self._words, env=self._environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-
-
-@contextmanager
-def _controller(cloud: Cloud) -> Iterator[_Controller]:
-    controller = _Controller(cloud)
-    try:
-        yield controller
-    finally:
-        controller.kill()
-
-
-def _process(cloud: Cloud) -> tuple[int, list[str]]:
-    """Return the id and the command of the controller that `gpuaas up` started in the private home of this test."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            words = folder.joinpath("cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
-            if any(word.endswith("/gpuaas-slurm") for word in words) and str(cloud.home) in " ".join(words):
-                return int(folder.name), words
-    raise AssertionError("gpuaas up started no controller")

@@ -38,6 +38,15 @@ HANDLERS: dict[str, rules.Handler] = {
         params={"allocation_id": parameters.ALLOCATION_ID, "user": parameters.USER},
         function=allocation.release,
     ),
+    "artifact.remove": rules.Handler(
+        params={
+            "placement_id": parameters.PLACEMENT_ID,
+            "allocation_id": parameters.ALLOCATION_ID,
+            "user": parameters.USER,
+            "digest": parameters.DIGEST,
+        },
+        function=artifact.unplace,
+    ),
     "ssh.trust": rules.Handler(
         params={"user_ca_public_keys": parameters.public_keys, "revoked_serials": parameters.serials},
         function=ssh_trust.apply,

@@ -1,4 +1,5 @@
-"""`artifact.fetch`: download an artifact to this node for one allocation, and check its digest.
+"""`artifact.fetch`: download an artifact to this node for one allocation, and check its digest. `artifact.remove`:
+delete it again.
 
 A file whose name is a digest always has that digest. `allocation.release` removes the files and does not wait for a
 running download.
@@ -30,6 +31,20 @@ def fetch(params: dict[str, Any], client: identity.NodeClient) -> dict[str, Any]
     if not _is_present(target, digest, mode):
         _fetch_into(params, client, target, mode)
     return {"path": str(target), "digest": digest, "size_bytes": params["size_bytes"]}
+
+
+def unplace(params: dict[str, Any]) -> dict[str, Any]:
+    """Delete one artifact of an allocation, and folders that are empty then. It succeeds if the file is not there."""
+    target = ARTIFACTS.joinpath(params["allocation_id"], *params["digest"].split(":"))
+    with FOLDER_LOCK:
+        _check_claim(params)
+        # Root of the tenant can put a link here; what it leads to does not belong to the allocation.
+        is_linked = any(folder.is_symlink() for folder in list(target.parents)[:2])
+        was_present = not is_linked and files.remove(target)
+        with contextlib.suppress(OSError):
+            for folder in list(target.parents)[:4]:
+                folder.rmdir()
+    return {"removed": [str(target)] if was_present else []}
 
 
 def remove(allocation_id: str) -> list[str]:

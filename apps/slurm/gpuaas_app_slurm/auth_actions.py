@@ -23,8 +23,8 @@ async def rotate(op: Operation, settings: Settings) -> dict[str, Any]:
     if inputs.auth != "slurm":
         raise Refused(
             "munge has one key, so machines with the old and the new one refuse each other and jobs would be lost",
-            fix="deploy with auth=slurm, or stop the cluster, replace /etc/munge/munge.key and restart munge on every "
-            "machine, and start the cluster again",
+            fix="deploy with auth=slurm, or stop the cluster, replace /etc/munge/munge.key and restart munge on the "
+            "controller machine, and start the cluster again: the start gives the key to the other machines",
         )
     rotation = _Rotation(op, await reports.head(op), inputs, settings)
     await op.step("check the machines", rotation.check)

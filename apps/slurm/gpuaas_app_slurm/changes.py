@@ -69,8 +69,6 @@ def touched(after: choices.Choices, jobs: tuple[state.Job, ...]) -> Touched:
 def notes(touched: Touched) -> list[str]:
     """Return what people must know about the jobs."""
     lines = [RELOAD]
-    if touched.in_removed:
-        lines.append(f"Refused while these jobs are in a partition that is removed: {_ids(touched.in_removed)}.")
     if touched.running_over:
         lines.append(f"Running jobs keep their longer time limit: {_ids(touched.running_over)}.")
     if touched.queued_over:

@@ -86,7 +86,7 @@ def of_worker(
         *_reporter(machine, node, closer),
         *_drained(machine, node),
         *_of_machine(machine, Reported(report=_newest(node, closer), clock_off_s=_clock_off_s(node, closer))),
-        *_version(machine, node, version),
+        *_version(machine, node, head, version),
     ]
     # While slurmd restarts, no program on its machine reaches the cluster. It counts when reports stay away too.
     if not findings and closer is not None and not closer.scheduler.ok and node is not None and node.is_stale:
@@ -304,21 +304,28 @@ def _clock_first(findings: list[Finding], off_s: int) -> list[Finding]:
     return [msgspec.structs.replace(clock, status=findings[0].status), *others]
 
 
-def _version(machine: Machine, node: ObservedNode | None, version: str) -> Iterator[Finding]:
+def _version(machine: Machine, node: ObservedNode | None, head: Reported, version: str) -> Iterator[Finding]:
     if node is None or not node.version:
         return
     package = node.report.package if node.report else ""
+    restart, unfinished = machine.as_root("systemctl restart slurmd"), _unfinished_upgrade(node, head)
     if package and not package.split(":", 1)[-1].startswith(node.version):
         reason = f"package {package} is installed on {machine.name}, but slurmd still runs {node.version}"
-        yield Finding("VersionDrift", "degraded", reason, machine.as_root("systemctl restart slurmd"))
+        yield Finding("VersionDrift", "degraded", reason, unfinished or restart)
     elif version and node.version != version:
         reason = f"slurmd on {machine.name} runs {node.version}, slurmctld runs {version}"
-        yield Finding(
-            "VersionDrift",
-            "degraded",
-            reason,
-            f"install the same version, then: {machine.as_root('systemctl restart slurmd')}",
-        )
+        yield Finding("VersionDrift", "degraded", reason, unfinished or f"install the same version, then: {restart}")
+
+
+def _unfinished_upgrade(node: ObservedNode, head: Reported) -> str:
+    """Return how to finish the upgrade that did not reach this node: it still runs the version of before. To install
+    or restart something by hand would leave the upgrade unfinished, and the queue may wait for its end."""
+    upgrade = head.report.upgrade if head.report else {}
+    before = upgrade.get("package_version", "").split(":", 1)[-1]
+    if not upgrade or not before.startswith(node.version):
+        return ""
+    retry = f"gpuaas op retry {upgrade['operation_id']} --reason TEXT"
+    return f"the last upgrade did not end on this machine, finish it: {retry}"
 
 
 def _newest(node: ObservedNode | None, closer: Closer | None) -> Report | None:

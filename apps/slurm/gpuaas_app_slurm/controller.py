@@ -18,6 +18,7 @@ from gpuaas_app_slurm import (
     node_actions,
     previews,
     reconfigure,
+    refusals,
     repair,
     replace,
     roles,
@@ -65,9 +66,9 @@ def build(settings: Settings = DEFAULT_SETTINGS) -> App:
     app.undo("reconfigure")(lambda op: reconfigure.undo(op, settings))
     app.undo("drain", role=roles.WORKER)(lambda op: back_out.undo_drain(op, settings))
     app.undo("resume", role=roles.WORKER)(lambda op: back_out.undo_resume(op, settings))
-    app.preview("drain", role=roles.WORKER)(previews.drain)
-    app.preview("remove", role=roles.WORKER)(previews.remove)
-    app.preview("decommission")(previews.decommission)
+    app.preview("drain", role=roles.WORKER)(refusals.announced(previews.drain, refusals.drain, settings))
+    app.preview("remove", role=roles.WORKER)(refusals.announced(previews.remove, refusals.leave, settings))
+    app.preview("decommission")(refusals.announced(previews.decommission, refusals.decommission, settings))
     app.action("users.list")(user_actions.list_users)
     app.action("users.sync")(lambda op: user_actions.sync(op, settings))
     app.action("users.add")(user_actions.add)
@@ -89,27 +90,29 @@ def build(settings: Settings = DEFAULT_SETTINGS) -> App:
     app.action("accounting.restore")(lambda op: accounting_actions.restore(op, settings))
     app.action("token.issue")(token_actions.issue)
     app.action("auth.rotate")(lambda op: auth_actions.rotate(op, settings))
-    app.preview("reconfigure")(reconfigure.preview)
+    app.preview("reconfigure")(refusals.announced(reconfigure.preview, refusals.reconfigure, settings))
     app.operation("stop")(lambda op: stop_start.stop(op, settings))
     app.operation("start")(lambda op: stop_start.start(op, settings))
     app.operation("restart")(lambda op: stop_start.restart(op, settings))
     app.undo("stop")(lambda op: stop_start.undo_stop(op, settings))
     app.undo("start")(lambda op: stop_start.undo_start(op, settings))
     app.undo("restart")(lambda op: stop_start.undo_restart(op, settings))
-    app.preview("stop")(previews.stop)
-    app.preview("restart")(previews.restart)
+    app.preview("stop")(refusals.announced(previews.stop, refusals.stop, settings))
+    app.preview("restart")(refusals.announced(previews.restart, refusals.restart, settings))
     for role in (roles.WORKER, roles.LOGIN):
         app.operation("replace", role=role)(lambda op: replace.replace(op, settings))
         app.undo("replace", role=role)(lambda op: replace.undo(op, settings))
-        app.preview("replace", role=role)(previews.replace)
+        app.preview("replace", role=role)(refusals.announced(previews.replace, refusals.leave, settings))
     app.operation("replace", role=roles.CONTROLLER)(lambda op: controller_move.replace(op, settings))
     app.undo("replace", role=roles.CONTROLLER)(lambda op: controller_move.undo(op, settings))
-    app.preview("replace", role=roles.CONTROLLER)(move_checks.preview)
+    app.preview("replace", role=roles.CONTROLLER)(refusals.announced(move_checks.preview, refusals.move, settings))
     app.operation("upgrade")(lambda op: upgrade.upgrade(op, settings))
     app.undo("upgrade")(lambda op: upgrade.undo(op, settings))
-    app.preview("upgrade")(lambda op: upgrade.preview(op, settings))
+    app.preview("upgrade")(
+        refusals.announced(lambda op: upgrade.preview(op, settings), refusals.move_forward, settings)
+    )
     app.operation("rollback")(lambda op: rollback.rollback(op, settings))
-    app.preview("rollback")(lambda op: rollback.preview(op, settings))
+    app.preview("rollback")(refusals.announced(lambda op: rollback.preview(op, settings), refusals.move_back, settings))
     return app
 
 

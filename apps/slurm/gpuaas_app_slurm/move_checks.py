@@ -26,9 +26,7 @@ async def preview(op: Operation) -> Preview:
     head = await reports.head(op)
     jobs = await nodes.jobs_of_cluster(head)
     waiting = state.interactive(jobs)
-    shared = _shared(op, roles.controller_of(op.members), roles.controller_of(op.members).allocation_id)
     notes = [
-        *([f"This will be refused: {shared}."] if shared else []),
         NOT_MOVED,
         *([f"{INTERACTIVE}: {state.listed(waiting)}."] if waiting else []),
     ]
@@ -52,10 +50,16 @@ def dead(op: Operation, member: Member) -> Refused:
 
 async def require_movable(op: Operation, member: Member, spare: Member, settings: Settings) -> None:
     """Refuse a move that cannot work. Nothing was changed yet."""
-    _refuse_shared_machines(op, member)
+    _refuse_shared_machine(op, member, op.replacement(member))
+    await _refuse_names(op, spare, await op.machine(member), settings)
+    await require_leavable(op, member, settings)
+
+
+async def require_leavable(op: Operation, member: Member, settings: Settings) -> None:
+    """Refuse if the controller cannot leave its machine now. Changes nothing."""
+    _refuse_shared_machine(op, member, member.allocation_id)
     head = await op.machine(member)
     await _refuse_homes(op, head)
-    await _refuse_names(op, spare, head, settings)
     await _require_slurm(op, head)
     await _refuse_two_keys(op, head)
     if not op.force:
@@ -87,25 +91,15 @@ async def end_interactive(op: Operation, head: Machine, settings: Settings) -> N
         raise Permanent(check.reason, fix="squeue; scancel JOB")
 
 
-def _refuse_shared_machines(op: Operation, member: Member) -> None:
-    """Refuse machines with a second role: the move would change, or undo, what the other role needs."""
-    for allocation_id in (member.allocation_id, op.replacement(member)):
-        if shared := _shared(op, member, allocation_id):
-            raise Refused(
-                shared,
-                fix=f"move the other role first, or choose another machine: gpuaas get members {op.instance.name}",
-            )
-
-
-def _shared(op: Operation, member: Member, allocation_id: str) -> str:
-    """Return which other role the machine has, as the reason of a refusal; empty if it has none."""
+def _refuse_shared_machine(op: Operation, member: Member, allocation_id: str) -> None:
+    """Refuse a machine with a second role: the move would change, or undo, what the other role needs."""
     others = [each for each in op.members if each.allocation_id == allocation_id and each.member_id != member.member_id]
-    if not others:
-        return ""
-    return (
-        f"{others[0].node_name} is also a {others[0].component_key} of this cluster; the controller moves only between "
-        "machines that have no other role"
-    )
+    if others:
+        raise Refused(
+            f"{others[0].node_name} is also a {others[0].component_key} of this cluster; the controller moves only "
+            "between machines that have no other role",
+            fix=f"move the other role first, or choose another machine: gpuaas get members {op.instance.name}",
+        )
 
 
 async def _refuse_homes(op: Operation, head: Machine) -> None:

@@ -20,7 +20,7 @@ async def rollback(op: Operation, settings: Settings) -> None:
     present, inputs = config.parse_inputs(op.instance.inputs), config.parse_inputs(op.inputs_after)
     head = await op.machine(roles.controller_of(op.members))
     await moves.refuse_begun(head)
-    before = await _backup(op, head, settings)
+    before = await require_backup(op, head, settings)
     move = Move(op, settings, inputs, before.package_version)
     if not await _is_begun(op, head):
         await op.step("check machines and packages", _check, move, present, head)
@@ -35,7 +35,7 @@ async def rollback(op: Operation, settings: Settings) -> None:
 async def preview(op: Operation, settings: Settings) -> Preview:
     observed_at = datetime.datetime.now(datetime.UTC)
     head = await reports.head(op)
-    before = await _backup(op, head, settings)
+    before = await require_backup(op, head, settings)
     now = await backup.queue_now(head, op.id)
     lost = losses.losses(before, now)
     ended = {*lost.killed, *lost.repeated}
@@ -48,7 +48,7 @@ async def preview(op: Operation, settings: Settings) -> Preview:
     return replace(shown, done_by=None, changes=[change])
 
 
-async def _backup(op: Operation, head: Machine, settings: Settings) -> backup.Queue:
+async def require_backup(op: Operation, head: Machine, settings: Settings) -> backup.Queue:
     """Return what the upgrade noted. Refuse without a backup of it, or after the window."""
     before = await backup.read(head)
     version = op.from_version or op.instance.app_version
@@ -74,5 +74,6 @@ async def _is_begun(op: Operation, head: Machine) -> bool:
 async def _check(move: Move, present: config.Inputs, head: Machine) -> None:
     """Refuse what cannot work while nothing has changed, and show what is lost."""
     await reports.head(move.op)
+    version_changes.refuse_never_joined(move.op)
     await apply.unedited(head, move.op.instance.instance_id, (present,))
     package_changes.refuse_mixed(SLURM, await version_changes.plan(move))

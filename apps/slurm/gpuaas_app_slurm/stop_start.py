@@ -20,7 +20,7 @@ POLL_S = 1.0
 
 async def stop(op: Operation, settings: Settings) -> None:
     if not op.force:
-        await op.step("reach the machines", _reach, op, settings)
+        await op.step("reach the machines", require_machines, op, settings)
     await op.step("check for jobs", _require_no_jobs, op, settings)
     await _stop_all(op, settings)
 
@@ -32,7 +32,7 @@ async def start(op: Operation, settings: Settings) -> None:
 async def restart(op: Operation, settings: Settings) -> None:
     """Restart every daemon. Jobs continue: slurmd leaves them alone, and slurmctld finds them again."""
     if not op.force:
-        await op.step("reach the machines", _reach, op, settings)
+        await op.step("reach the machines", require_machines, op, settings)
     await _start_all(_Starting(op, settings, "restart", restarts=True))
 
 
@@ -51,7 +51,7 @@ async def undo_restart(op: Operation, settings: Settings) -> None:
     await _start_all(_Starting(op, settings, "start again:"))
 
 
-async def _reach(op: Operation, settings: Settings) -> None:
+async def require_machines(op: Operation, settings: Settings) -> None:
     fix = f"start the machine, replace its member, or {op.kind} with force"
     await members.require_answers(op, op.members, fix, patience_s=settings.reach_leaving_s)
 
@@ -78,7 +78,7 @@ async def _close(op: Operation, head: Machine, settings: Settings) -> None:
     running = state.running(await nodes.jobs_of_cluster(head))
     if running and not op.force:
         await reports.set_partitions(op, head, "up")  # an earlier attempt may have closed them
-        raise _busy(op, running)
+        raise busy(op, running)
     await reports.set_partitions(op, head, "down")
     if op.force:
         check = await op.until(partial(_end_jobs, op, head), within_s=settings.cancel_jobs_s, every_s=POLL_S)
@@ -86,10 +86,11 @@ async def _close(op: Operation, head: Machine, settings: Settings) -> None:
             raise Permanent(check.reason, fix="squeue; scancel JOB")
     elif running := state.running(await nodes.jobs_of_cluster(head)):
         await reports.set_partitions(op, head, "up")
-        raise _busy(op, running)
+        raise busy(op, running)
 
 
-def _busy(op: Operation, running: tuple[state.Job, ...]) -> Refused:
+def busy(op: Operation, running: tuple[state.Job, ...]) -> Refused:
+    """Return the refusal of a stop while jobs run."""
     return Refused(
         state.running_text(running),
         fix=f"let the jobs end, or requeue or cancel them: gpuaas stop {op.instance.name} --force --reason 'stop jobs'",
@@ -104,7 +105,8 @@ async def _end_jobs(op: Operation, head: Machine) -> Check:
         if requeued.exit_status != 0:
             await op.say(f"cancelling job {job.job_id} ({job.user}), which cannot be requeued")
             await head.run("scancel", str(job.job_id), check=False)
-    return Check(not running, state.running_text(running) if running else "")
+    left = state.running(await nodes.jobs_of_cluster(head)) if running else ()
+    return Check(not left, state.running_text(left) if left else "")
 
 
 async def _wait_for_jobs(op: Operation) -> None:

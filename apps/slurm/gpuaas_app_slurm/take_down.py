@@ -18,7 +18,7 @@ from gpuaas_sdk.controller import (
 from gpuaas_sdk.installs import undo
 from gpuaas_sdk.machine import Machine
 
-from gpuaas_app_slurm import reports, roles, usage
+from gpuaas_app_slurm import reports, roles, unfinished_moves, usage
 from gpuaas_app_slurm.settings import Settings
 from gpuaas_app_slurm.workload import config, home, nodes, slurm, state
 from gpuaas_app_slurm.workload.footprint import SLURM
@@ -58,8 +58,9 @@ async def decommission(op: Operation, settings: Settings) -> None:
     nodes_left = roles.nodes_of(op.members)
     controllers = tuple(member for member in op.members if member.component_key == roles.CONTROLLER)
     if not op.force:
-        await op.step("reach the machines", _reach, op, settings)
+        await op.step("reach the machines", require_machines, op, settings)
     for controller in controllers:
+        await op.step("check for a move that did not end", unfinished_moves.end, op, controller, settings)
         await op.step("check for jobs", _check_for_jobs, op, controller, settings)
         await op.step("report the last usage", _report_last_usage, op, controller, settings)
     results = await op.each(nodes_left, lambda member: _decommission(op, member, settings), raises=False)
@@ -72,8 +73,7 @@ async def decommission(op: Operation, settings: Settings) -> None:
 
 async def drain_member(op: Operation, member: Member, head: Machine, settings: Settings) -> None:
     name = await reports.node_name(op, member)
-    if await nodes.read(head, name) is None:
-        raise Refused(f"Slurm has no node {name}", fix="sinfo -N")
+    await require_node(head, name)
     if op.now(member).status in ("ready", "degraded"):
         await op.report(member, status="draining", reason=op.reason)
     await op.step("drain the node", _set_drain, op, head, name, member=member)
@@ -87,6 +87,12 @@ async def drain_member(op: Operation, member: Member, head: Machine, settings: S
     }
     if op.now(member).status in ("draining", "drained"):
         await op.report(member, status="drained", reason=detail["reason"], detail=detail)
+
+
+async def require_node(head: Machine, name: str) -> None:
+    """Refuse to drain what Slurm does not have. Changes nothing."""
+    if await nodes.read(head, name) is None:
+        raise Refused(f"Slurm has no node {name}", fix="sinfo -N")
 
 
 async def _set_drain(op: Operation, head: Machine, name: str) -> None:
@@ -245,7 +251,7 @@ async def _cancel_jobs_on(op: Operation, head: Machine, name: str, settings: Set
     await op.until(are_gone, within_s=settings.cancel_jobs_s, every_s=1.0)
 
 
-async def _reach(op: Operation, settings: Settings) -> None:
+async def require_machines(op: Operation, settings: Settings) -> None:
     """Refuse to decommission while a machine that has run jobs does not answer: it can be given up only by force."""
     used = [member for member in op.members if member.was_ready]
     fix = "start the machine; if it will not come back, decommission with force"
@@ -286,7 +292,7 @@ async def _close(op: Operation, head: Machine, settings: Settings) -> None:
     if not op.force and (jobs := await nodes.jobs_of_cluster(head)):
         if op.attempt > 1:
             await reports.set_partitions(op, head, "up")  # an earlier attempt may have closed them
-        _refuse_jobs(op, jobs)
+        refuse_jobs(op, jobs)
     await reports.set_partitions(op, head, "down")
     if op.force:
         check = await nodes.cancel_all_jobs(head, timeout_s=settings.cancel_jobs_s, progress=op.say)
@@ -294,7 +300,7 @@ async def _close(op: Operation, head: Machine, settings: Settings) -> None:
             raise Permanent(check.reason)
     elif jobs := await nodes.jobs_of_cluster(head):
         await reports.set_partitions(op, head, "up")
-        _refuse_jobs(op, jobs)
+        refuse_jobs(op, jobs)
 
 
 async def _reopen(op: Operation) -> None:
@@ -304,7 +310,8 @@ async def _reopen(op: Operation) -> None:
         await reports.set_partitions(op, head, "up")
 
 
-def _refuse_jobs(op: Operation, jobs: tuple[state.Job, ...]) -> None:
+def refuse_jobs(op: Operation, jobs: tuple[state.Job, ...]) -> None:
+    """Refuse to decommission a cluster with jobs."""
     check = state.cluster_quiet(jobs)
     if not check.ok:
         raise Refused(check.reason, fix=_let_them_end(op))

@@ -141,9 +141,12 @@ async def _needs_work(move: Move, before: config.Inputs, head: Machine) -> bool:
     return any(change.specs for change in planned) or move.inputs.scheduler != before.scheduler
 
 
-async def _check(move: Move, before: config.Inputs, head: Machine) -> list[package_changes.Change]:
-    op = move.op
-    if move.inputs.packages == "present":
+async def require_upgradable(op: Operation, after: config.Inputs, head: Machine) -> None:
+    """Refuse an upgrade that cannot work now, as far as the controller machine shows it. Changes nothing."""
+    before = config.parse_inputs(op.instance.inputs)
+    await _unfinished(op, head)
+    version_changes.refuse_never_joined(op)
+    if after.packages == "present":
         raise Refused(
             "with packages=present the app installs nothing, so it cannot upgrade Slurm",
             fix=f"gpuaas upgrade {op.instance.name} --version {op.to_version} --set packages=bundle",
@@ -151,6 +154,11 @@ async def _check(move: Move, before: config.Inputs, head: Machine) -> list[packa
     for answer in (await slurm.controller_answers(head), await accounting.ready(head, before.cluster_name)):
         if not answer.ok:
             raise Refused(answer.reason, fix="gpuaas member repair makes Slurm run again; then request it again")
+
+
+async def _check(move: Move, before: config.Inputs, head: Machine) -> list[package_changes.Change]:
+    op = move.op
+    await require_upgradable(op, move.inputs, head)
     if not await reporter.is_remembered(head):
         # An earlier release deployed the cluster. Without its files there would be no way back.
         await reporter.start(head, roles.roles_on(op.members, move.controller.allocation_id))

@@ -59,6 +59,18 @@ class Move:
         return await package_sources.of(self.op, member, machine, SLURM, self.inputs.packages)
 
 
+def refuse_never_joined(op: Operation) -> None:
+    """Refuse while a member is no node of the cluster: there is nothing to move, and its machine would get a Slurm that
+    no other operation has recorded. Nothing was changed yet."""
+    never = [member for member in roles.nodes_of(op.members) if not member.adapter_detail.get("node_name")]
+    if never:
+        names = ", ".join(sorted(member.node_name for member in never))
+        raise Refused(
+            f"{names} never joined the cluster",
+            fix=f"finish its add, or remove it: gpuaas member remove {op.instance.name} {never[0].node_name}",
+        )
+
+
 async def plan(move: Move) -> dict[str, package_changes.Change]:
     """Return what would be installed on each machine, by the name of its node. Refuse what cannot work: nothing was
     changed yet."""

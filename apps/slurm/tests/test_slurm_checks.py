@@ -2,13 +2,14 @@
 
 import datetime
 import time
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from gpuaas_app_slurm import checks, plan
 from gpuaas_app_slurm.checks import Finding
-from gpuaas_app_slurm.workload import observed, watch_program
+from gpuaas_app_slurm.workload import backup, observed, reporter_program, watch_program
 from gpuaas_app_slurm.workload.observed import BlockedJobs, Closer, Observed, ObservedNode, Report, Reported
 from gpuaas_app_slurm.workload.people import Person
 from gpuaas_sdk.checks import Check
@@ -45,6 +46,36 @@ def cluster(*nodes: ObservedNode, **changes: Any) -> Observed:
 
 def found(seen: ObservedNode | None, closer: Closer | None = None) -> list[Finding]:
     return checks.of_worker(MACHINE, seen, closer, HEAD, "24.11.5")
+
+
+def test_a_node_that_an_unfinished_upgrade_left_behind_names_the_upgrade() -> None:
+    upgraded = msgspec.structs.replace(SOUND, upgrade={"operation_id": "op_7", "package_version": "23.11.1-2"})
+
+    def of_worker(seen: ObservedNode) -> list[Finding]:
+        return checks.of_worker(MACHINE, seen, None, Reported(report=upgraded), "24.11.5")
+
+    (behind,) = of_worker(node(version="23.11.1"))
+    assert (behind.code, behind.fix.endswith(": gpuaas op retry op_7 --reason TEXT")) == ("VersionDrift", True)
+    (installed,) = of_worker(node(version="23.11.1", report=msgspec.structs.replace(SOUND, package="24.11.5-4")))
+    assert "op retry op_7" in installed.fix
+    (other,) = of_worker(node(version="23.02.7"))
+    assert "systemctl restart slurmd" in other.fix, "this node was not left behind by the upgrade"
+
+
+def test_the_reporter_shows_the_last_upgrade_until_it_was_returned_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reporter_program, "UPGRADE", str(tmp_path))
+    (tmp_path / "before.json").write_text('{"operation_id": "op_7", "package_version": "23.11.1-2", "running": []}')
+    assert reporter_program.upgrade() == {}, "the backup is not complete, so nothing has changed"
+    (tmp_path / "done").touch()
+    assert reporter_program.upgrade() == {"operation_id": "op_7", "package_version": "23.11.1-2"}
+    (tmp_path / "returned").write_text("op_7")
+    assert reporter_program.upgrade() == {}
+
+
+def test_the_reporter_reads_the_backup_that_an_upgrade_writes() -> None:
+    assert reporter_program.UPGRADE == backup.FOLDER
 
 
 def test_a_sound_worker_has_no_finding() -> None:

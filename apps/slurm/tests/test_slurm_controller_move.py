@@ -184,7 +184,7 @@ async def test_the_preview_of_a_move_names_a_second_role_that_refuses_it() -> No
         asked = cluster.platform.ask_preview(cluster.instance, "replace", [head], component_key="controller")
         preview = (await cluster.platform.ended(asked.operation_id)).preview
     assert preview is not None
-    assert preview.notes[0].startswith("This will be refused: gpu-1 is also a worker")
+    assert preview.refusal.startswith("gpu-1 is also a worker")
 
 
 async def test_a_controller_that_dies_at_every_boundary_still_moves() -> None:

@@ -1,4 +1,6 @@
-"""The controller moves between real machines under a running job and a queue, first with a return."""
+"""The controller moves between real machines under a running job and a queue, first with a return.
+
+Long: `make test-slurm` runs it."""
 
 import asyncio
 import os
@@ -9,7 +11,7 @@ from gpuaas_app_slurm.settings import Settings
 from gpuaas_sdk.controller import Instance
 from slurm_lab import SHARED_HOME, Cloud, Lab
 
-pytestmark = pytest.mark.machines
+pytestmark = [pytest.mark.machines, pytest.mark.long, pytest.mark.timeout(3600)]
 
 LONG = r"""
 cat > ~/long.sh <<'SCRIPT'

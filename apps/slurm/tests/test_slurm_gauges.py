@@ -57,10 +57,10 @@ async def test_a_controller_with_metrics_shows_its_cluster_and_leaves_out_what_a
     async with deployed_cluster(settings=OFTEN, gauges=shown) as cluster:
         shows(cluster, line(node("gpu-2"), measured=MEASURED))
         name = f'instance_id="{cluster.instance.instance_id}",instance_name="{cluster.instance.name}"'
-        await until(lambda: f'gpuaas_slurm_jobs{{{name},state="running"}} 2\n' in shown.text())
-        assert f"gpuaas_slurm_gpus_total{{{name}}} 4\n" in shown.text()
+        await until(lambda: f'gpuaas_slurm_jobs{{{name},state="running"}} 2.0\n' in shown.text())
+        assert f"gpuaas_slurm_gpus_total{{{name}}} 4.0\n" in shown.text()
         programs = [each.summary for each in cluster.machines.host("gpu-1").commands if each.summary[0] == "program"]
         assert programs[-1][-1] == "measure"
         cluster.machines.host("gpu-1").reachable = False
-        await until(lambda: f"gpuaas_slurm_scheduler_up{{{name}}} 0\n" in shown.text())
+        await until(lambda: f"gpuaas_slurm_scheduler_up{{{name}}} 0.0\n" in shown.text())
         assert "gpuaas_slurm_jobs" not in shown.text()

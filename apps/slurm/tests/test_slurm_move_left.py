@@ -53,6 +53,21 @@ async def test_no_operation_starts_a_second_slurmctld_after_a_move_that_did_not_
     _assert_refused(cluster, ended, failed.operation_id)
 
 
+async def test_a_decommission_waits_for_the_end_of_a_move(cluster: NewCluster) -> None:
+    failed = await _left(cluster)
+    ended = await cluster.perform("decommission")
+    _assert_refused(cluster, ended, failed.operation_id)
+
+
+async def test_a_decommission_by_force_names_what_a_move_left_on_the_new_machine(cluster: NewCluster) -> None:
+    await _left(cluster)
+    ended = await cluster.perform("decommission", force=True)
+    assert ended.status == "succeeded", ended.error
+    left = [line for target in ended.targets for line in target.left]
+    assert [line.what for line in left if "gpu-5" in line.what] == ["Slurm (controller) on gpu-5"], left
+    assert any("did not end" in line.why for line in left)
+
+
 async def test_no_restore_of_accounting_starts_a_second_slurmctld(cluster: NewCluster) -> None:
     failed = await _left(cluster)
     ended = await cluster.act("accounting.restore", name="a.sql.gz", confirm=cluster.instance.inputs["cluster_name"])

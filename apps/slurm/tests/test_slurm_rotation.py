@@ -166,7 +166,7 @@ async def test_a_cluster_with_munge_or_an_old_slurm_is_refused() -> None:
         await cluster.perform("deploy")
         ended = await cluster.act("auth.rotate")
         assert (ended.error.failure_class, "munge has one key" in ended.error.message) == ("refused", True)
-        assert "restart munge on every machine" in ended.error.fix
+        assert "restart munge on the controller machine" in ended.error.fix
     async with new_cluster(MEMBERS) as cluster:
         await cluster.perform("deploy")
         cluster.slurm.version = "23.11.4"

@@ -170,6 +170,19 @@ async def test_a_machine_with_the_old_slurm_does_not_join_while_an_upgrade_has_n
         assert "gpu-5" not in cluster.slurm.nodes
 
 
+async def test_an_upgrade_is_refused_while_a_member_never_joined() -> None:
+    async with deployed() as cluster:
+        cluster.faults.broken_units = {"gpu-5 slurmd"}
+        assert (await cluster.perform("add", [cluster.add_worker("gpu-5")])).status == "failed"
+        cluster.faults.broken_units = set()
+        refused = await upgrade(cluster)
+        assert (refused.error.failure_class, "gpu-5 never joined" in refused.error.message) == ("refused", True)
+        assert installed(cluster) == everywhere(OLD)
+        await cluster.perform("remove", [cluster.member("gpu-5")])
+        ended = await move(cluster, "upgrade", refused.to_version)
+        assert ended.status == "succeeded", ended.error
+
+
 async def test_an_upgrade_after_an_undone_one_makes_a_backup_of_its_own() -> None:
     async with deployed() as cluster:
         cluster.faults.broken_units = {"gpu-2 slurmd"}

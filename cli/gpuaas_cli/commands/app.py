@@ -17,9 +17,18 @@ gpuaas app conformance hello --check residue --junit conformance.xml
     --json FILE: Write the score card as JSON.
     --junit FILE: Write the score card as JUnit XML.
     --report FILE: Write the gaps by class, as Markdown.
+    --sign KEY: Sign the whole score card with this private key, for gpuaas app attach-card.
+    --card FILE: Where to write the signed card; by default conformance.dsse.
 gpuaas app register manifest.yaml
     Register an app version.
     body MANIFEST: YAML or JSON file; - is stdin.
+gpuaas app versions slurm
+    List all registered versions of an app, for its publishers and for admins of the platform.
+gpuaas app attach-card slurm 1.0.0 conformance.dsse
+    Attach the conformance card that gpuaas app conformance --sign wrote. Only the card of a later run replaces a card.
+    body FILE: The signed card; - is stdin.
+gpuaas app card slurm 1.0.0
+    Show the conformance card of a version: what the conformance kit found out, and which keys signed it.
 gpuaas app show slurm 1.0.0
     Print one version with its whole manifest, as YAML unless -o json.
 gpuaas app publish slurm 1.0.0
@@ -41,14 +50,15 @@ gpuaas app entitle slurm --versions '1.4.*' --channels stable --instances-max 2
     --members-max: Largest number of members (machines) of the app in the project, over all its instances.
 """
 
-from gpuaas_contract import catalog
-from gpuaas_contract.catalog import AppVersion
+from gpuaas_contract import catalog, conformance
+from gpuaas_contract.catalog import AppVersion, CheckedVersion
 from gpuaas_sdk import scaffold
 
 from gpuaas_cli import failures, output, programs, terminal
 from gpuaas_cli.runner import SWITCH, Call, Command, Field, Levels, words
+from gpuaas_cli.show import cards
 
-_FILES = ("json", "junit", "report")
+_FILES = ("json", "junit", "report", "sign", "card")
 
 
 def _init(call: Call) -> None:
@@ -75,6 +85,20 @@ def _conformance(call: Call) -> int:
     return programs.run([program, *flags, *(["--list"] if call["listed"] else [])])
 
 
+async def _register(call: Call) -> CheckedVersion:
+    """Register the version under the slug of its manifest: a publisher may do that for their own app only."""
+    manifest = call.sent["body"]
+    made: CheckedVersion = await call.session.call(
+        call.endpoint, manifest, dry_run=call.dry_run, app_slug=manifest.slug
+    )
+    return made
+
+
+def _warn(_: Call, version: CheckedVersion) -> None:
+    for warning in version.warnings:
+        output.talk(f"warning: {warning}")
+
+
 def _print_whole(call: Call, version: AppVersion) -> None:
     form = "json" if call.flags.output == "json" else "yaml"
     terminal.out(output.encoded(form, output.plain(version)))
@@ -89,8 +113,19 @@ COMMANDS = {
         | {option: Field(default="") for option in _FILES},
     ),
     "app register": Command(
-        catalog.VERSION_REGISTER,
+        catalog.APP_VERSION_REGISTER,
+        fields={"app_slug": None},
+        work=_register,
+        then=_warn,
         next=lambda made: f"gpuaas app publish {made.app_slug} {made.version}" if made.state == "registered" else "",
+    ),
+    "app versions": catalog.APP_VERSION_LIST,
+    "app attach-card": Command(conformance.CARD_PUT, page=cards.page),
+    "app card": Command(
+        Levels(
+            conformance.PROJECT_CARD_GET, conformance.CARD_GET, platform_help="Whether projects may deploy it or not."
+        ),
+        page=cards.page,
     ),
     "app show": Command(
         Levels(catalog.PROJECT_APP_GET, catalog.VERSION_GET, platform_help="Whether projects may deploy it or not."),
@@ -99,6 +134,7 @@ COMMANDS = {
     "app publish": Command(
         catalog.VERSION_PUBLISH,
         fields={"channels": Field(default=None, read=lambda _, given: words(given or []) or None)},
+        then=_warn,
         next="gpuaas app entitle {app_slug}",
     ),
     "app deprecate": catalog.VERSION_DEPRECATE,

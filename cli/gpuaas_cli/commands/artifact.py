@@ -16,9 +16,16 @@ gpuaas artifact publish installer --file installer.tgz --media-type application/
 gpuaas artifact upload art_01k9z0c5p3v2m8q7r6t5w4x3y2 installer.tgz
     Upload the content of an artifact that was published as local. Content with another size or digest is refused.
     file FILE
+gpuaas artifact sign art_01k9z0c5p3v2m8q7r6t5w4x3y2 --key release.key
 gpuaas artifact sign art_01k9z0c5p3v2m8q7r6t5w4x3y2 installer.dsse
-    Attach a signature that was made elsewhere: a DSSE envelope with an in-toto statement about the digest.
-    body FILE: File with the signature: a DSSE envelope in JSON; - is stdin.
+    Sign an artifact on this machine with a private key, or attach a signature that was made elsewhere.
+    signature FILE: File with the signature: a DSSE envelope in JSON; - is stdin.
+    key --key FILE: Private key in PEM form: Ed25519, ECDSA or RSA. It is not sent.
+gpuaas artifact signature installer installer.tgz --key release.key > installer.dsse
+    Sign a file on this machine without a server, and print the signature: a DSSE envelope for publish and sign.
+    name NAME: Name under which the artifact is published.
+    file FILE: The content of the artifact.
+    key --key FILE: Private key in PEM form: Ed25519, ECDSA or RSA. It is not sent.
 gpuaas artifact verify art_01k9z0c5p3v2m8q7r6t5w4x3y2
     Have the platform check size, digest, media type and signature of an artifact. Exit status 0: verified; 1: not.
     with_token --source-token: The artifact's source needs a bearer token: ask for it, or read it from stdin.
@@ -52,11 +59,13 @@ import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 from gpuaas_contract import artifacts, trust_keys
 from gpuaas_contract.artifacts import Artifact, Envelope, HttpSource, LocalSource, OciSource, PublishArtifact
+from gpuaas_sdk import signatures
 from msgspec.inspect import IntType
 
-from gpuaas_cli import failures, output
+from gpuaas_cli import failures, output, terminal
 from gpuaas_cli.input import ask, files
 from gpuaas_cli.output import table
 from gpuaas_cli.runner import REQUIRED, SWITCH, Call, Command, Field, asked, shared
@@ -64,6 +73,9 @@ from gpuaas_cli.runner import REQUIRED, SWITCH, Call, Command, Field, asked, sha
 CHUNK_BYTES = 1 << 20
 CONTENT_S = 900.0
 """Timeout of requests for which the platform fetches and hashes the whole content."""
+NEW_KEY = "openssl genpkey -algorithm ed25519 -out release.key"
+_GET = shared(artifacts.GET, artifacts.SHARED_GET, artifacts.APP_GET)
+_CONTENT = shared(artifacts.CONTENT_PUT, artifacts.SHARED_CONTENT_PUT, artifacts.APP_CONTENT_PUT)
 
 
 def _check_source(call: Call) -> None:
@@ -86,16 +98,58 @@ async def _publish(call: Call) -> Artifact:
 
 
 async def _upload(call: Call) -> Artifact:
-    endpoint = artifacts.SHARED_GET if call["platform"] else artifacts.GET
-    return await _send(call, await call.session.call(endpoint, artifact_id=call["artifact_id"]))
+    return await _send(call, await call.session.call(getattr(_GET, call.level), **await call.path()))
+
+
+async def _sign(call: Call) -> Artifact:
+    """Attach the signature from the file, or sign the artifact's digest here."""
+    endpoint, path = call.endpoint, await call.path()
+    if not call["key"]:
+        envelope = files.document(call["signature"], Envelope)
+    else:
+        artifact = await call.session.call(getattr(_GET, call.level), **path)
+        envelope = _envelope(artifact.name, artifact.digest, call["key"])
+    timeout_s = call.command.timeout_s
+    made: Artifact = await call.session.call(endpoint, envelope, dry_run=call.dry_run, timeout_s=timeout_s, **path)
+    return made
+
+
+def _check_signature(call: Call) -> None:
+    if bool(call["key"]) == bool(call["signature"]):
+        raise failures.usage(
+            "Exactly one of --key KEY and a file with a signature is needed", "gpuaas artifact sign --help"
+        )
+
+
+def _print_signature(call: Call) -> None:
+    digest, _ = _measured(call["file"])
+    envelope = _envelope(call["name"], digest, call["key"])
+    terminal.out(msgspec.json.format(msgspec.json.encode(envelope)).decode())
+
+
+def _envelope(name: str, digest: str, key_file: str) -> Envelope:
+    signed = signatures.envelope(name, digest.removeprefix("sha256:"), _signing_key(key_file))
+    return msgspec.json.decode(signed, type=Envelope)
+
+
+def _signing_key(path: str) -> signatures.SigningKey:
+    """Read a private key that signs artifacts."""
+    try:
+        return signatures.read_key(Path(path).read_bytes())
+    except OSError as error:
+        raise failures.usage(f"{path} cannot be read: {error.strerror}", NEW_KEY) from error
+    except ValueError as error:
+        raise failures.usage(f"{path} is no private key for signatures: {error}", NEW_KEY) from error
 
 
 async def _send(call: Call, artifact: Artifact) -> Artifact:
     path = {"artifact_id": artifact.artifact_id}
-    if not call["platform"]:
+    if call.level == "project":
         path["project_id"] = await call.session.project()
+    if call.level == "app":
+        path["app_slug"] = call["app"]
     output.talk(f"Sending {call['file']} ({artifact.size_bytes} bytes).")
-    endpoint = artifacts.SHARED_CONTENT_PUT if call["platform"] else artifacts.CONTENT_PUT
+    endpoint = getattr(_CONTENT, call.level)
     return await call.session.client.upload(endpoint, _chunks(call["file"]), dry_run=call.dry_run, **path)
 
 
@@ -116,6 +170,9 @@ def _measured(file: str) -> tuple[str, int]:
 
 
 def _flag(artifact: Artifact) -> str:
+    """Return the option with which other commands find the artifact."""
+    if artifact.app_slug:
+        return f" --app {artifact.app_slug}"
     return " --platform" if artifact.scope == artifacts.SHARED else ""
 
 
@@ -141,8 +198,8 @@ def _promote(artifact: Artifact) -> str:
 _SECRET, _WITH_TOKEN = {"source_token": asked(_token)}, {"with_token": SWITCH}
 COMMANDS = {
     "artifact publish": Command(
-        shared(artifacts.PUBLISH, artifacts.SHARED_PUBLISH),
-        calls=(artifacts.CONTENT_PUT, artifacts.SHARED_CONTENT_PUT),
+        shared(artifacts.PUBLISH, artifacts.SHARED_PUBLISH, artifacts.APP_PUBLISH),
+        calls=_CONTENT.every,
         fields=dict.fromkeys(PublishArtifact.__struct_fields__),
         extra={
             **dict.fromkeys(("name", "media_type"), Field(default=REQUIRED)),
@@ -154,14 +211,25 @@ COMMANDS = {
         next=lambda made: f"gpuaas artifact verify {made.artifact_id}{_flag(made)}",
     ),
     "artifact upload": Command(
-        shared(artifacts.CONTENT_PUT, artifacts.SHARED_CONTENT_PUT),
-        calls=(artifacts.GET, artifacts.SHARED_GET),
+        _CONTENT,
+        calls=_GET.every,
         check=lambda call: _measured(call["file"]),
         work=_upload,
     ),
-    "artifact sign": Command(shared(artifacts.SIGNATURE_PUT, artifacts.SHARED_SIGNATURE_PUT), timeout_s=CONTENT_S),
+    "artifact sign": Command(
+        shared(artifacts.SIGNATURE_PUT, artifacts.SHARED_SIGNATURE_PUT, artifacts.APP_SIGNATURE_PUT),
+        fields=dict.fromkeys(Envelope.__struct_fields__),
+        extra={"signature": Field(default=""), "key": Field()},
+        check=_check_signature,
+        work=_sign,
+        next=lambda made: f"gpuaas artifact verify {made.artifact_id}{_flag(made)}",
+        timeout_s=CONTENT_S,
+    ),
+    "artifact signature": Command(
+        offline=_print_signature, extra=dict.fromkeys(("name", "file", "key"), Field(default=REQUIRED))
+    ),
     "artifact verify": Command(
-        shared(artifacts.VERIFY, artifacts.SHARED_VERIFY),
+        shared(artifacts.VERIFY, artifacts.SHARED_VERIFY, artifacts.APP_VERIFY),
         fields=_SECRET,
         extra=_WITH_TOKEN,
         next=_promote,
@@ -169,12 +237,21 @@ COMMANDS = {
         timeout_s=CONTENT_S,
     ),
     "artifact promote": Command(
-        shared(artifacts.PROMOTE, artifacts.SHARED_PROMOTE), fields=_SECRET, extra=_WITH_TOKEN, timeout_s=CONTENT_S
+        shared(artifacts.PROMOTE, artifacts.SHARED_PROMOTE, artifacts.APP_PROMOTE),
+        fields=_SECRET,
+        extra=_WITH_TOKEN,
+        timeout_s=CONTENT_S,
     ),
-    "artifact deprecate": Command(shared(artifacts.DEPRECATE, artifacts.SHARED_DEPRECATE), timeout_s=CONTENT_S),
-    "artifact retire": Command(shared(artifacts.RETIRE, artifacts.SHARED_RETIRE), timeout_s=CONTENT_S),
+    "artifact deprecate": Command(
+        shared(artifacts.DEPRECATE, artifacts.SHARED_DEPRECATE, artifacts.APP_DEPRECATE), timeout_s=CONTENT_S
+    ),
+    "artifact retire": Command(
+        shared(artifacts.RETIRE, artifacts.SHARED_RETIRE, artifacts.APP_RETIRE), timeout_s=CONTENT_S
+    ),
     "artifact revoke": Command(shared(artifacts.REVOKE, artifacts.SHARED_REVOKE), timeout_s=CONTENT_S),
-    "artifact list": Command(shared(artifacts.LIST, artifacts.SHARED_LIST), fields={"shared": None}),
+    "artifact list": Command(
+        shared(artifacts.LIST, artifacts.SHARED_LIST, artifacts.APP_LIST), fields={"shared": None}
+    ),
     "artifact storage": Command(
         shared(artifacts.STORAGE_GET, artifacts.SHARED_STORAGE_GET),
         table=table(

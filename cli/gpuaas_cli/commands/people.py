@@ -57,10 +57,11 @@ gpuaas session list
 gpuaas session end ses_01k9z0c5p3v2m8q7r6t5w4x3y2
     End one of your sessions: requests with its token are refused from now on.
 gpuaas binding
-    A binding gives a person a role on the platform, an organisation or a project, and on everything inside it.
+    A binding gives a person a role on the platform, an app, an organisation or a project, and on everything inside it.
 gpuaas binding list --org acme
     List the roles that were given on the platform, in an organisation or in the project.
 gpuaas binding grant ada project_member --project research
+gpuaas binding grant ada app_publisher --app slurm
     Give a person a role; its permissions must be ones that you have. If you may not list people, name the person by id.
     user_id USER: Name or id.
     role ROLE
@@ -226,6 +227,24 @@ _REACH = {
     "apps": Field(type=list[str], default=None, read=lambda _, given: words(given or [])),
     "permissions": Field(type=list[str], default=None, read=lambda _, given: words(given or []) or None),
 }
+_LIST = Levels(
+    bindings.PROJECT_BINDING_LIST,
+    bindings.PLATFORM_BINDING_LIST,
+    bindings.ORG_BINDING_LIST,
+    app=bindings.APP_BINDING_LIST,
+)
+_GRANT = Levels(
+    bindings.PROJECT_BINDING_CREATE,
+    bindings.PLATFORM_BINDING_CREATE,
+    bindings.ORG_BINDING_CREATE,
+    app=bindings.APP_BINDING_CREATE,
+)
+_REVOKE = Levels(
+    bindings.PROJECT_BINDING_DELETE,
+    bindings.PLATFORM_BINDING_DELETE,
+    bindings.ORG_BINDING_DELETE,
+    app=bindings.APP_BINDING_DELETE,
+)
 COMMANDS = {
     "org create": identity.ORG_CREATE,
     "project create": Command(identity.PROJECT_CREATE, fields={"org_id": Field(default=...)}, then=_use_first),
@@ -256,14 +275,12 @@ COMMANDS = {
     ),
     "session list": sessions.SESSION_LIST,
     "session end": sessions.SESSION_END,
-    "binding list": Levels(bindings.PROJECT_BINDING_LIST, bindings.PLATFORM_BINDING_LIST, bindings.ORG_BINDING_LIST),
+    "binding list": _LIST,
     "binding grant": Command(
-        Levels(bindings.PROJECT_BINDING_CREATE, bindings.PLATFORM_BINDING_CREATE, bindings.ORG_BINDING_CREATE),
+        _GRANT,
         check=_check_role,
     ),
-    "binding revoke": Levels(
-        bindings.PROJECT_BINDING_DELETE, bindings.PLATFORM_BINDING_DELETE, bindings.ORG_BINDING_DELETE
-    ),
+    "binding revoke": _REVOKE,
     "service-account create": Command(
         identity.SERVICE_ACCOUNT_CREATE,
         fields=_REACH,

@@ -101,6 +101,7 @@ def _explanation(result: contract.PolicyExplanation) -> list[str]:
     return [
         *section("Verdicts", aligned(verdicts)),
         *section("Limits", aligned(limits)),
+        *section("Required", [item.rule for item in result.requirements]),
         *section("All layers together", _text(result.effective).splitlines()),
         *section("Without effect", _ineffective(result.ineffective)),
     ]
@@ -109,7 +110,7 @@ def _explanation(result: contract.PolicyExplanation) -> list[str]:
 def _text(overlay: contract.Overlay) -> str:
     """Return the overlay as YAML, without fields that restrict nothing."""
     empty = output.plain(contract.Overlay())
-    narrowed = {name: value for name, value in output.plain(overlay).items() if value != empty[name]}
+    narrowed = {name: value for name, value in output.plain(overlay).items() if value != empty.get(name)}
     return output.encoded("yaml", narrowed) if narrowed else "{}  # narrows nothing"
 
 

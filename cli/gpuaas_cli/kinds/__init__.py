@@ -21,8 +21,9 @@ def get(plural: str) -> Kind:
 
 
 def of(struct: Any) -> Kind | None:
-    """Return the kind whose resources have this type."""
-    return next((kind for kind in KINDS if kind.struct is struct), None)
+    """Return the kind whose resources have this type, or the type that it extends."""
+    bases = getattr(struct, "__mro__", (struct,))
+    return next((kind for base in bases for kind in KINDS if kind.struct is base), None)
 
 
 async def members(connection: session.Session, instance: str = "") -> list[Any]:

@@ -45,12 +45,15 @@ class Call:
 
     @property
     def level(self) -> Level:
-        if self["platform"] and self["org"]:
+        declared = self.command.endpoint
+        app = self["app"] if isinstance(declared, Levels) and declared.app else ""
+        if sum(map(bool, (self["platform"], self["org"], app))) > 1:
             raise failures.usage(
-                "--platform and --org exclude each other", "Name only one of --platform, --org and --project"
+                "--platform, --app and --org exclude each other",
+                "Name only one of --platform, --app, --org and --project",
             )
-        if self["platform"]:
-            return "platform"
+        if self["platform"] or app:
+            return "app" if app else "platform"
         return "org" if self["org"] else "project"
 
     async def path(self, target: str = "") -> dict[str, Any]:
@@ -58,6 +61,8 @@ class Call:
         given = {name: self.values[name] for name in names}
         if self.command.many and names:
             given[names[-1]] = target
+        if self.level == "app":
+            given["app_slug"] = self["app"]
         return {**given, **({"org_id": self["org"]} if self["org"] and "org_id" not in given else {})}
 
     async def send(self, target: str = "", *, dry_run: bool | None = None, **changes: Any) -> Any:

@@ -59,16 +59,19 @@ SWITCH = Field(type=bool, default=False)
 
 @dataclass(frozen=True)
 class Levels:
-    """Endpoints for the same action at the platform (--platform), in an organisation (--org) and in a project."""
+    """Endpoints for the same action at the platform (--platform), for an app (--app), in an organisation (--org) and in
+    a project."""
 
     project: AnyEndpoint
     platform: AnyEndpoint | None = None
     org: AnyEndpoint | None = None
     platform_help: str = "Act on the platform as a whole instead of on one project."
+    app: AnyEndpoint | None = None
+    app_help: str = "Act on roles for this app, by slug, instead of on one project."
 
     @property
     def every(self) -> tuple[AnyEndpoint, ...]:
-        return tuple(item for item in (self.project, self.org, self.platform) if item is not None)
+        return tuple(item for item in (self.project, self.org, self.app, self.platform) if item is not None)
 
 
 Target = AnyEndpoint | Levels
@@ -91,11 +94,14 @@ def nothing(_: Any, answer: Any) -> int | None:
     return answer if isinstance(answer, int) else None
 
 
-def shared(own: AnyEndpoint, shared: AnyEndpoint) -> Levels:
-    """Return levels for resources of the project (`own`) and for those that the platform shares with every project."""
+def shared(own: AnyEndpoint, shared: AnyEndpoint, app: AnyEndpoint | None = None) -> Levels:
+    """Return levels for resources of the project (`own`) and for those that the platform shares with every project, all
+    of them or those of one app."""
     return Levels(
         own,
         platform=shared,
+        app=app,
+        app_help="Act on the shared artifacts of this app, by slug, as one of its publishers.",
         platform_help="Act on the artifacts that are shared with every project instead of on the project's own.",
     )
 
@@ -187,4 +193,4 @@ class Command:
         return self.main.mutates and not self.asks
 
 
-Level = Literal["platform", "org", "project"]
+Level = Literal["platform", "app", "org", "project"]

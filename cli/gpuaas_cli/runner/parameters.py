@@ -104,6 +104,8 @@ def _of_runner(command: Command) -> Iterator[tuple[str, Field]]:
     """Yield the options that a command gets because of its endpoint, such as --org and --dry-run."""
     if isinstance(command.endpoint, Levels) and command.endpoint.platform:
         yield "platform", _switch("--platform", command.endpoint.platform_help)
+    if isinstance(command.endpoint, Levels) and command.endpoint.app:
+        yield "app", Field("--app APP", command.endpoint.app_help)
     if isinstance(command.endpoint, Levels) and command.endpoint.org:
         yield "org", Field("--org", "Act on this organisation instead of on one project.")
     if command.is_list and (kind := kinds.of(kinds.item_of(command.main.response))) and kind.hides:

@@ -104,8 +104,11 @@ def plan(operation: Operation, about: str, names: Mapping[str, str], now: dateti
 
 def _preview(preview: Preview, names: Mapping[str, str], now: datetime.datetime) -> list[str]:
     notes = [flat(note) for note in preview.notes]
+    refusal = [f"would be refused: {flat(preview.refusal)}"] if preview.refusal else []
     if not preview.answered:
         return ["it is unknown which work this would interrupt, so do not assume that it is safe", *notes]
+    if refusal and not preview.source:  # the app was not asked for work
+        return [*refusal, *notes]
     count = len(preview.running_work)
     work = f"{count} running piece{'s' if count != 1 else ''} of work" if count else "no running work"
     at_stake = f", {preview.gpu_hours_at_stake:g} GPU-hours at stake" if preview.gpu_hours_at_stake else ""
@@ -117,6 +120,7 @@ def _preview(preview: Preview, names: Mapping[str, str], now: datetime.datetime)
         ENDS=lambda work: clock_time(work.ends_at) if work.ends_at else "unknown",
     )
     return [
+        *refusal,
         f"{work}{at_stake} (seen by {flat(preview.source) or 'the app controller'}{seen})",
         *(f"  {line}" for line in listing(preview.running_work, shape)),
         *([f"nothing would be interrupted after {clock_time(preview.done_by)}"] if preview.done_by else []),

@@ -26,6 +26,7 @@ from starlette.responses import Response
 
 from gpuaas_console import commands, controls, forms, view
 from gpuaas_console.controls import Act
+from gpuaas_console.pages import instance as of_instance
 from gpuaas_console.pages import pickers
 from gpuaas_console.web import Failure, Form, Visit
 
@@ -45,6 +46,8 @@ class Subject:
     members: Sequence[Member]
     machines: Sequence[forms.Choice]
     versions: Sequence[str]
+    more: bool
+    """There are members on other pages."""
 
     @property
     def fitting(self) -> list[Member]:
@@ -67,7 +70,7 @@ class Outcome:
 
 async def show(visit: Visit) -> Response:
     given = visit.form if visit.request.method == "POST" else visit.query
-    subject = await _subject(visit, given.text("verb"))
+    subject = await _subject(visit, given)
     outcome = Outcome()
     body, outcome.errors = _body(subject, given)
     if visit.request.method == "POST":
@@ -100,6 +103,7 @@ def _page(visit: Visit, subject: Subject, given: Form, body: Body, outcome: Outc
         chosen=given.every("member"),
         machines=given.every("machine"),
         role=given.text("role"),
+        kept={name: given.text(name) for name in (*of_instance.FILTERS, "page") if given.text(name)},
         version=given.text("version"),
         reason=given.text("reason"),
         outcome=outcome,
@@ -112,7 +116,9 @@ def _page(visit: Visit, subject: Subject, given: Form, body: Body, outcome: Outc
     )
 
 
-async def _subject(visit: Visit, verb: str) -> Subject:
+async def _subject(visit: Visit, given: Form) -> Subject:
+    """Read what the act is about. People choose among the members of the page from which they came."""
+    verb, chosen_page = given.text("verb"), of_instance.filters(given)
     calls = visit.calls()
     act = controls.ACTS.get(verb)
     instance = await calls.call(INSTANCE_GET, instance_id=visit.path("instance"))
@@ -124,10 +130,10 @@ async def _subject(visit: Visit, verb: str) -> Subject:
             f"{instance.app_slug} {instance.app_version} offers no such change here.",
             "Go back to the instance.",
         )
-    members = await calls.every(MEMBER_LIST, query={"live": "true"}, instance_id=instance.instance_id)
+    members, following = await visit.one_page(MEMBER_LIST, chosen_page, instance_id=instance.instance_id)
     machines, versions = await asyncio.gather(_machines(visit, act), _versions(visit, act, instance))
     members.sort(key=lambda item: (item.component_key, len(item.node_name), item.node_name))
-    return Subject(act, instance, manifest, members, machines, versions)
+    return Subject(act, instance, manifest, members, machines, versions, more=bool(following or given.text("page")))
 
 
 async def _machines(visit: Visit, act: Act) -> Sequence[forms.Choice]:

@@ -27,7 +27,9 @@ async def show(visit: Visit) -> Response:
     target, etag = given.text("target"), given.text("etag")
     if change.target and not target and (is_post or not change.named):
         raise Failure(400, "The name is missing", "The request does not name what to change.", "Open it from its list.")
-    present, present_etag = await _present(visit, change, target)
+    org = await visit.org() if change.is_of_org else ""
+    path = {**change.place(visit.project, org), **({change.target: target} if change.target else {})}
+    present, present_etag = await _present(visit, change, path)
     etag = etag or present_etag
     inputs, errors = forms.read(changes.schema(change.endpoint.request), given, change.only)
     # A field that was not sent keeps its value; an empty one removes it.
@@ -38,16 +40,17 @@ async def show(visit: Visit) -> Response:
     if is_post:
         errors |= _missing(change, given, target, is_check=is_check)
         if not errors:
-            answer, errors, status = await _send(visit, change, target, inputs, etag, is_check=is_check)
+            answer, errors, status = await _send(visit, change, path, inputs, etag, is_check=is_check)
         status = 400 if errors and status == 200 else status
-    return _page(visit, change, target, inputs, etag, errors, status, present=present, answer=answer, checked=is_check)
+    return _page(
+        visit, change, org, target, inputs, etag, errors, status, present=present, answer=answer, checked=is_check
+    )
 
 
-async def _present(visit: Visit, change: Change, target: str) -> tuple[Any, str]:
+async def _present(visit: Visit, change: Change, path: dict[str, Any]) -> tuple[Any, str]:
     """Return what the change reads, with its tag; None if it does not exist yet."""
     if change.reads is None:
         return None, ""
-    path = {change.target: target} if change.target else {}
     try:
         read = await visit.calls().read(change.reads, **path)
     except NotFound:
@@ -56,14 +59,13 @@ async def _present(visit: Visit, change: Change, target: str) -> tuple[Any, str]
 
 
 async def _send(
-    visit: Visit, change: Change, target: str, inputs: dict[str, Any], etag: str, *, is_check: bool
+    visit: Visit, change: Change, path: dict[str, Any], inputs: dict[str, Any], etag: str, *, is_check: bool
 ) -> tuple[Any, dict[str, str], int]:
     """Send or check the request. Return the answer, errors by field and the status of the page."""
     try:
-        body, path = _body(change, inputs), _path(visit, change, target)
         answer = await visit.session.client.call(
             change.endpoint,
-            body,
+            _body(change, inputs),
             dry_run=is_check,
             idempotency_key=None if is_check else visit.form.text("key"),
             if_match=etag,
@@ -85,11 +87,6 @@ def _body(change: Change, inputs: dict[str, Any]) -> Any:
     return msgspec.convert({**inputs, **change.fixed}, change.endpoint.request)
 
 
-def _path(visit: Visit, change: Change, target: str) -> dict[str, Any]:
-    project = {"project_id": visit.project} if change.is_of_project else {}
-    return {**project, **({change.target: target} if change.target else {})}
-
-
 def _missing(change: Change, given: Form, target: str, *, is_check: bool) -> dict[str, str]:
     if is_check:
         return {} if change.checked else {"": "A check cannot find out whether this is right."}
@@ -99,6 +96,7 @@ def _missing(change: Change, given: Form, target: str, *, is_check: bool) -> dic
 def _page(
     visit: Visit,
     change: Change,
+    org: str,
     target: str,
     inputs: dict[str, Any],
     etag: str,
@@ -114,7 +112,7 @@ def _page(
     open_inputs = {name: value for name, value in inputs.items() if name not in secret}
     choices = {name: [forms.Choice(item, item) for item in items] for name, items in change.choices.items()}
     back = view.link("p", visit.project, "records", change.of) if change.of else view.link("p", visit.project, "policy")
-    words, stdin = changes.line(change, target, open_inputs, etag, visit.project)
+    words, stdin = changes.line(change, target, open_inputs, etag, visit.project, org)
     body = {**open_inputs, **dict.fromkeys(secret & set(inputs), "SECRET"), **change.fixed}
     return visit.page(
         "change.html",
@@ -137,7 +135,8 @@ def _page(
             change.endpoint,
             None if change.endpoint.request is NoBody else body,
             if_match=etag if change.endpoint.guarded else "",
-            **_path(visit, change, target or change.target.upper()),
+            **change.place(visit.project, org),
+            **({change.target: target or change.target.upper()} if change.target else {}),
         ),
     )
 

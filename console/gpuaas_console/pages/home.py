@@ -1,6 +1,8 @@
 """The home page: what needs attention, then the instances of all projects."""
 
 import asyncio
+import functools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,9 +12,9 @@ from gpuaas_contract.entitlement_requests import ENTITLEMENT_REQUEST_LIST, Entit
 from gpuaas_contract.errors import NotFound, PermissionDenied
 from gpuaas_contract.events import EVENT_LIST
 from gpuaas_contract.identity import ME, PROJECT_LIST, Project
-from gpuaas_contract.instances import INSTANCE_LIST, Instance
-from gpuaas_contract.operations import OPERATION_GET, Operation
-from gpuaas_contract.runtime import CONTROLLER_LIST, Controller
+from gpuaas_contract.instances import INSTANCE_COUNTS, INSTANCE_LIST, Instance, InstanceCount
+from gpuaas_contract.operations import OPERATION_GET, OPERATION_LIST, Operation
+from gpuaas_contract.runtime import CONTROLLER_LIST
 from starlette.responses import Response
 
 from gpuaas_console import attention, view
@@ -20,8 +22,8 @@ from gpuaas_console.pages import margins
 from gpuaas_console.web import Visit, or_none
 
 PROJECTS_MAX = 20
-OPERATIONS_MAX = 20
-INSTANCES_MAX = 500
+UNWELL_MAX = 20
+"""Of each status that needs attention, and of the operations in progress. The numbers by status have all."""
 _HEALTH = {"bad": 0, "warn": 1, "busy": 2, "good": 3, "idle": 4}
 REQUESTS = ("catalog.entitlement.changed", "catalog.entitlement_request.changed")
 """Events of no instance that change this page."""
@@ -32,6 +34,18 @@ SORTS = ("health", "name", "app", "age")
 class Loaded:
     project: Project
     facts: attention.Facts
+    rows: Sequence[Instance]
+    """One page of the instances that match the filters."""
+    following: str
+    """Token of the next page; empty: this is the last one."""
+
+    @property
+    def by_status(self) -> dict[str, int]:
+        """Status -> number of all instances, worst first."""
+        numbers: Counter[str] = Counter()
+        for item in self.facts.counts:
+            numbers[item.status] += item.instances
+        return dict(sorted(numbers.items(), key=lambda pair: _HEALTH[view.tone(pair[0])]))
 
 
 async def show(visit: Visit) -> Response:
@@ -43,7 +57,7 @@ async def show(visit: Visit) -> Response:
     me = await visit.remember(lambda: visit.calls().call(ME), "me")
     notices = [notice for part in loaded for notice in attention.notices(part.facts, now)]
     notices = sorted(notices, key=lambda notice: notice.level) + attention.of_person(me, now)
-    groups = [(part, _shown(part.facts.instances, visit)) for part in loaded]
+    groups = [(part, _sorted(part.rows, visit)) for part in loaded]
     return visit.page(
         "home.html",
         notices=notices,
@@ -53,8 +67,10 @@ async def show(visit: Visit) -> Response:
         filters={name: visit.query.text(name) for name in ("q", "project", "status")},
         sort=_sort(visit),
         sorts=SORTS,
-        statuses=sorted({item.status for part in loaded for item in part.facts.instances}),
-        self_url=_self(visit),
+        statuses=sorted({status for part in loaded for status in part.by_status}),
+        self_url=_self(visit, page=visit.query.text("page")),
+        address=functools.partial(_self, visit),
+        is_first=not visit.query.text("page"),
     )
 
 
@@ -77,18 +93,62 @@ async def _projects(visit: Visit) -> tuple[list[Project], bool, list[Project]]:
 
 
 async def _load(visit: Visit, project: Project) -> Loaded:
-    calls = visit.calls(project.project_id)
+    key = project.project_id
     try:
-        rows, more = await calls.first(INSTANCES_MAX, INSTANCE_LIST, query={"live": "true"})
-        entitlements = await calls.every(ENTITLEMENT_LIST)
+        rows, following = await _rows(visit, project)
     except (NotFound, PermissionDenied):  # the person sees the project, but not its apps
-        rows, more, entitlements = [], False, []
-    operations, controllers, known = await asyncio.gather(
-        _operations(visit, project, rows), _controllers(visit, project), margins.read(visit, project.project_id)
+        rows, following = [], ""
+    unwell, counts, active = await asyncio.gather(_unwell(visit, key), _counts(visit, key), _active(visit, key))
+    entitlements, controllers, operations, known, requests = await asyncio.gather(
+        or_none(visit.calls(key).every(ENTITLEMENT_LIST)),
+        or_none(visit.calls(key).every(CONTROLLER_LIST)),
+        _operations(visit, project, unwell),
+        margins.read(visit, key),
+        _requests(visit, project),
     )
-    requests = await _requests(visit, project)
-    facts = attention.Facts(project.project_id, rows, operations, controllers, entitlements, known, more, requests)
-    return Loaded(project, facts)
+    facts = attention.Facts(
+        project_id=key,
+        unwell=unwell,
+        operations=operations,
+        controllers=controllers,
+        entitlements=entitlements or [],
+        margins=known,
+        counts=counts,
+        active=active,
+        requests=requests,
+    )
+    return Loaded(project, facts, rows, following)
+
+
+async def _rows(visit: Visit, project: Project) -> tuple[list[Instance], str]:
+    query = {
+        "live": "true",
+        "status": visit.query.text("status"),
+        "search": visit.query.text("q"),
+        "order": "newest" if _sort(visit) == "age" else "oldest",
+    }
+    return await visit.one_page(INSTANCE_LIST, query, project=project.project_id)
+
+
+async def _unwell(visit: Visit, project_id: str) -> list[Instance]:
+    calls = visit.calls(project_id)
+    reads = [calls.first(UNWELL_MAX, INSTANCE_LIST, query={"status": status}) for status in ("failed", "degraded")]
+    rows = await asyncio.gather(*(or_none(read) for read in reads))
+    return [item for some in rows if some is not None for item in some[0]]
+
+
+async def _counts(visit: Visit, project_id: str) -> list[InstanceCount]:
+    try:
+        return (await visit.calls(project_id).call(INSTANCE_COUNTS)).items
+    except (NotFound, PermissionDenied):
+        return []
+
+
+async def _active(visit: Visit, project_id: str) -> list[Operation]:
+    """Return the changes in progress, oldest first: those that used most of their time."""
+    query = {"live": "true", "changes": "true"}
+    rows = await or_none(visit.calls(project_id).first(UNWELL_MAX, OPERATION_LIST, query=query))
+    return rows[0] if rows else []
 
 
 async def _requests(visit: Visit, project: Project) -> list[EntitlementRequest]:
@@ -100,35 +160,19 @@ async def _requests(visit: Visit, project: Project) -> list[EntitlementRequest]:
     return await or_none(rows) or []
 
 
-async def _operations(visit: Visit, project: Project, instances: Sequence[Instance]) -> dict[str, Operation]:
-    """Return the last operation of the instances that are not well or in change."""
+async def _operations(visit: Visit, project: Project, unwell: Sequence[Instance]) -> dict[str, Operation]:
+    """Return the last operation of the instances that are not well."""
     calls = visit.calls(project.project_id)
-    ids = [item.last_operation_id for item in instances if item.status != "running" and item.last_operation_id]
 
-    async def read(operation_id: str) -> Operation | None:
-        try:
-            return await calls.call(OPERATION_GET, operation_id=operation_id)
-        except (NotFound, PermissionDenied):
-            return None
+    async def read(operation_id: str) -> Operation:
+        return await calls.call(OPERATION_GET, operation_id=operation_id)
 
-    rows = await asyncio.gather(*(read(operation_id) for operation_id in ids[:OPERATIONS_MAX]))
+    ids = [item.last_operation_id for item in unwell if item.last_operation_id]
+    rows = await asyncio.gather(*(or_none(read(item)) for item in ids))
     return {item.operation_id: item for item in rows if item is not None}
 
 
-async def _controllers(visit: Visit, project: Project) -> list[Controller] | None:
-    try:
-        return await visit.calls(project.project_id).every(CONTROLLER_LIST)
-    except (NotFound, PermissionDenied):
-        return None
-
-
-def _shown(instances: Sequence[Instance], visit: Visit) -> list[Instance]:
-    text, status = visit.query.text("q").lower(), visit.query.text("status")
-    rows = [
-        item
-        for item in instances
-        if status in ("", item.status) and text in f"{item.name} {item.app_slug} {item.instance_id}".lower()
-    ]
+def _sorted(rows: Sequence[Instance], visit: Visit) -> list[Instance]:
     sort = _sort(visit)
     if sort == "age":
         return sorted(rows, key=lambda item: item.created_at, reverse=True)
@@ -142,6 +186,7 @@ def _sort(visit: Visit) -> str:
     return wanted if wanted in SORTS else SORTS[0]
 
 
-def _self(visit: Visit) -> str:
+def _self(visit: Visit, **changed: str) -> str:
+    """Return the address of this page with other filters; without a page token it is the first page."""
     asked = {name: visit.query.text(name) for name in ("q", "project", "status", "sort")}
-    return view.link("", **asked)
+    return view.link("", **{**asked, **changed})

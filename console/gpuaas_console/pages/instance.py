@@ -1,12 +1,13 @@
 """The page of an instance: picture, health, members, operations, events, versions, access, usage and controls."""
 
 import asyncio
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 from gpuaas_cli import output
-from gpuaas_cli.show import steps, story
-from gpuaas_contract.capacity import ALLOCATION_LIST
+from gpuaas_cli.show import story
+from gpuaas_contract.capacity import ALLOCATION_GET
 from gpuaas_contract.catalog import PROJECT_APP_LIST, Manifest
 from gpuaas_contract.events import Event
 from gpuaas_contract.holds import HOLD_LIST
@@ -18,52 +19,55 @@ from gpuaas_contract.instances import (
     AccessBundle,
     Instance,
     Member,
+    Role,
 )
 from gpuaas_contract.operations import OPERATION_LIST, Operation
 from gpuaas_contract.runtime import CONTROLLER_LIST
 from gpuaas_contract.usage import USAGE_SUMMARY
 from starlette.responses import Response
 
-from gpuaas_console import controls, details, topology
+from gpuaas_console import controls, details, topology, view
 from gpuaas_console.pages import newest
-from gpuaas_console.web import Visit, or_none
+from gpuaas_console.web import Form, Visit, or_none
 
-MEMBERS_MAX = 500
-"""More members are only counted, by role: the cost of the page has a limit."""
 OPERATIONS_SHOWN = 12
 """The newest changes of the instance. Previews and actions are not shown: a table of the app is one every minute."""
 EVENTS_SHOWN = 15
+FILTERS = {"q": "search", "of_role": "component_key", "of_status": "status"}
+"""Field of the page -> parameter of the list of members."""
 
 
 async def show(visit: Visit) -> Response:
     calls, name = visit.calls(), visit.path("instance")
     instance = await calls.call(INSTANCE_GET, instance_id=name)
     key = instance.instance_id
-    manifest, roles, (members, more_members), (operations, _), active, holds = await asyncio.gather(
+    manifest, roles, (members, following), (operations, _), active, holds = await asyncio.gather(
         visit.manifest(instance),
         calls.call(ROLE_LIST, instance_id=key),
-        calls.first(MEMBERS_MAX, MEMBER_LIST, query={"live": "true"}, instance_id=key),
+        visit.one_page(MEMBER_LIST, filters(visit.query), instance_id=key),
         calls.first(OPERATIONS_SHOWN, OPERATION_LIST, query={"instance_id": key, "order": "newest", "changes": "true"}),
         calls.every(OPERATION_LIST, query={"instance_id": key, "live": "true"}),
         or_none(calls.every(HOLD_LIST, instance_id=key)),
     )
-    access, controllers, usage, events, allocations = await asyncio.gather(
+    access, controllers, usage, events, gpus = await asyncio.gather(
         or_none(_access(visit, key)),
         or_none(calls.every(CONTROLLER_LIST)),
         or_none(calls.every(USAGE_SUMMARY, query={"instance_id": key})),
         or_none(_events(visit, instance)),
-        or_none(calls.every(ALLOCATION_LIST)),
+        _gpus(visit, roles.items, members),
     )
     versions = await or_none(calls.every(PROJECT_APP_LIST))
     active = [item for item in active if item.kind != "preview" and not item.reading]
     members = sorted(members, key=lambda item: (item.component_key, len(item.node_name), item.node_name))
-    gpus = {item.allocation_id: item.gpus for item in allocations or []}
     values: dict[str, Any] = dict(
         instance=instance,
         manifest=manifest,
         roles=roles.items,
         members=members,
-        more_members=more_members,
+        total=sum(sum(role.by_status.values()) for role in roles.items),
+        asked={name: visit.query.text(name) for name in (*FILTERS, "page")},
+        following=following,
+        address=functools.partial(_self, visit, key),
         holds=[hold for hold in holds or [] if story.state_of_hold(hold) == "active"],
         operations=operations,
         active=active,
@@ -73,12 +77,11 @@ async def show(visit: Visit) -> Response:
         events=events,
         newer=_newer(instance, versions or []),
         picture=topology.picture(roles.items, members, gpus),
-        names=steps.names_of(members),
         read_at=output.now(),
         details=details.of_members(members, manifest.details if manifest else {}),
         versions=details.versions(members),
     )
-    return visit.page("instance.html", **values, **await _controls(visit, manifest, instance, members, active))
+    return visit.page("instance.html", **values, **await _controls(visit, manifest, instance, roles.items, active))
 
 
 async def stream(visit: Visit) -> Response:
@@ -90,7 +93,7 @@ async def _controls(
     visit: Visit,
     manifest: Manifest | None,
     instance: Instance,
-    members: Sequence[Member],
+    roles: Sequence[Role],
     active: Sequence[Operation],
 ) -> dict[str, Any]:
     """Return what people can do. Without the manifest it is unknown, and nothing is offered."""
@@ -99,10 +102,33 @@ async def _controls(
     may_not = await visit.may(controls.permissions(manifest))
     return {
         "whole": controls.of_instance(manifest, instance, active, may_not),
-        "some": controls.of_members(manifest, instance, members, may_not),
+        "some": controls.of_members(manifest, instance, roles, may_not),
         "actions": [(spec, may_not[spec.permission]) for spec in manifest.actions],
         "readings": controls.readings(manifest, instance, may_not),
     }
+
+
+def filters(given: Form) -> dict[str, str]:
+    """Return the query for the members that the filters of the page choose."""
+    return {"live": "true", **{name: given.text(field) for field, name in FILTERS.items()}}
+
+
+def _self(visit: Visit, instance_id: str, **changed: str) -> str:
+    """Return the address of this page with other filters of members; without a page token it is the first page."""
+    asked = {name: visit.query.text(name) for name in FILTERS}
+    return view.link("p", visit.project, "instances", instance_id, **{**asked, **changed})
+
+
+async def _gpus(visit: Visit, roles: Sequence[Role], members: Sequence[Member]) -> dict[str, int]:
+    """Return the number of GPUs of each allocation whose member is drawn as a card."""
+    ids = sorted({member.allocation_id for role in roles for member in topology.drawn(role, members)})
+
+    async def read(allocation_id: str) -> int:
+        row = await or_none(visit.calls().call(ALLOCATION_GET, allocation_id=allocation_id))
+        return row.gpus if row else 0
+
+    reads = [visit.remember(functools.partial(read, item), "gpus", visit.project, item) for item in ids]
+    return dict(zip(ids, await asyncio.gather(*reads), strict=True))
 
 
 async def _events(visit: Visit, instance: Instance) -> list[Event]:

@@ -2,12 +2,13 @@
 
 import asyncio
 import uuid
+from collections import Counter
 
 from gpuaas_cli import output
 from gpuaas_cli.show import steps
 from gpuaas_contract.errors import ApiError, NotFound, PermissionDenied
 from gpuaas_contract.events import Event
-from gpuaas_contract.instances import INSTANCE_GET, MEMBER_LIST, Instance, Member
+from gpuaas_contract.instances import INSTANCE_GET, MEMBER_GET, MEMBER_LIST, Instance, Member
 from gpuaas_contract.lifecycles import ENDED_OPERATION
 from gpuaas_contract.operations import (
     EXITS,
@@ -18,13 +19,16 @@ from gpuaas_contract.operations import (
     LogLine,
     Operation,
     TakeExit,
+    Target,
 )
 from starlette.responses import Response
 
-from gpuaas_console import attention, commands, timeline, view
-from gpuaas_console.web import Failure, Visit
+from gpuaas_console import attention, commands, timeline, view, web
+from gpuaas_console.web import Failure, Visit, or_none
 
 LOG_SHOWN = 100
+TARGETS_SHOWN = 50
+"""Members with their outcome. An operation can have a thousand; the page has the numbers of all."""
 LOG_PAGES_MAX = 10
 
 
@@ -42,6 +46,8 @@ async def show(visit: Visit) -> Response:
         bars=timeline.bars(operation, operation.steps, names, now),
         names=names,
         members=by_id,
+        targets=_shown(operation),
+        outcomes=Counter(item.outcome for item in operation.targets),
         log=log,
         ended=operation.status in ENDED_OPERATION,
         share=attention.used_share(operation, now),
@@ -132,10 +138,24 @@ async def _instance(visit: Visit, operation: Operation) -> Instance | None:
 
 
 async def _members(visit: Visit, operation: Operation) -> list[Member]:
-    try:
-        return await visit.calls().every(MEMBER_LIST, instance_id=operation.instance_id)
-    except (NotFound, PermissionDenied):
-        return []
+    """Return the members that the page names: those of the steps and of the shown targets."""
+    named = [step.member_id for step in operation.steps] + [item.member_id for item in _shown(operation)]
+    ids = list(dict.fromkeys(member_id for member_id in named if member_id))
+    calls, path = visit.calls(), {"instance_id": operation.instance_id}
+    first = await or_none(calls.first(web.ROWS_MAX, MEMBER_LIST, query=None, **path))
+    known = {member.member_id: member for member in first[0]} if first else {}
+    missing = [member_id for member_id in ids if member_id not in known][: 2 * TARGETS_SHOWN] if first else []
+
+    async def read(member_id: str) -> Member:
+        return await calls.call(MEMBER_GET, instance_id=operation.instance_id, member_id=member_id)
+
+    others = await asyncio.gather(*(or_none(read(member_id)) for member_id in missing))
+    return [*known.values(), *(member for member in others if member is not None)]
+
+
+def _shown(operation: Operation) -> list[Target]:
+    """Return the targets that are shown: those that did not succeed before the others."""
+    return sorted(operation.targets, key=lambda item: item.outcome == "succeeded")[:TARGETS_SHOWN]
 
 
 async def _log(visit: Visit) -> list[LogLine]:

@@ -22,7 +22,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Apps": ("apps", "app-offers", "app-requests", "entitlements", "controllers", "artifacts", "trust-keys"),
     "Record": ("operations", "events", "audit", "usage"),
 }
-SINGLE = ("set-policy", "set-platform-policy", "unseal")
+SINGLE = ("set-policy", "set-org-policy", "set-platform-policy", "unseal")
 """Changes that belong to no list."""
 TITLES = {
     "nodes": "Nodes",
@@ -45,6 +45,8 @@ EMPTY = {
     "apps": "gpuaas app register MANIFEST",
 }
 """The command that makes the first resource of a kind."""
+EXACT = {"audit": {"action": "Action", "correlation_id": "Correlation id"}}
+"""Further filters of lists that grow forever: the platform applies them to all rows."""
 ROWS_MAX = 500
 SEARCHED_MAX = 5000
 """How many of the newest rows a search reads, in lists that grow forever."""
@@ -89,8 +91,10 @@ async def show(visit: Visit) -> Response:
     cells = [Line(output.cells(row, table, wide=wide), _offered(of_rows, row)) for row in rows]
     titles = [column.title.replace("_", " ") for column in table.shown(wide)]
     matching = [line for line in cells if not text or text in " ".join(line.cells).lower()]
+    exact = [(name, label, visit.query.text(name)) for name, label in EXACT.get(kind.plural, {}).items()]
     return visit.page(
         "list.html",
+        exact=exact,
         kind=kind,
         name=title(kind.plural),
         titles=titles,
@@ -146,7 +150,7 @@ async def _newest(visit: Visit, kind: Kind) -> tuple[list[Any], bool]:
     """Return the newest rows of a list that grows forever: the cost does not depend on its length.
 
     The audit trail is the platform's, with what belongs to no project, if the person may read it."""
-    asked = {name: visit.query.text(name) for name in ("action", "correlation_id") if kind.plural == "audit"}
+    asked = {name: visit.query.text(name) for name in EXACT.get(kind.plural, {})}
     query = {"order": "newest", **{name: text for name, text in asked.items() if text}}
     limit = SEARCHED_MAX if visit.query.text("q") else ROWS_MAX
     try:

@@ -1,13 +1,34 @@
 """Find causes: everything under one correlation id on one time line, and why a policy or a permission denies."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 from gpuaas_cli.show import steps
 from gpuaas_contract.correlations import CORRELATION_GET
-from gpuaas_contract.policy import CAN_I, EXPLAIN, PROJECT_SET, CanI, ExplainPolicy
+from gpuaas_contract.policy import CAN_I, EXPLAIN, CanI, ExplainPolicy, Overlay, PolicyLayer
 from starlette.responses import Response
 
-from gpuaas_console.web import Visit
+from gpuaas_console.changes import CHANGES
+from gpuaas_console.web import Visit, or_none
+
+LAYERS = {
+    "set-platform-policy": "The platform",
+    "set-org-policy": "The organisation",
+    "set-policy": "This project",
+}
+"""Change of a layer -> the name of the layer, widest first."""
+_FREE = msgspec.to_builtins(Overlay())
+
+
+class Layer(NamedTuple):
+    """A layer of the policy."""
+
+    name: str
+    layer: PolicyLayer
+    restricts: dict[str, Any]
+    change: str
+    """The change that the person may make; empty: none."""
+
 
 SUBJECTS = ("region", "sku", "app", "artifact_source")
 
@@ -35,5 +56,20 @@ async def policy(visit: Visit) -> Response:
         permission=permission,
         explanation=explanation,
         answer=answer,
-        why_not=await visit.why_not(PROJECT_SET),
+        layers=await _layers(visit),
     )
+
+
+async def _layers(visit: Visit) -> list[Layer]:
+    """Return the layers that the person may read, widest first, with what each restricts."""
+    result = []
+    for name, label in LAYERS.items():
+        change = CHANGES[name]
+        if change.reads is None:
+            continue
+        path: dict[str, Any] = {"org_id": await visit.org()} if change.is_of_org else {}
+        layer = await or_none(visit.calls().call(change.reads, **path))
+        if layer is not None:
+            restricts = {key: value for key, value in msgspec.to_builtins(layer.overlay).items() if value != _FREE[key]}
+            result.append(Layer(label, layer, restricts, "" if await visit.why_not(change.endpoint) else name))
+    return result

@@ -30,9 +30,19 @@ document.body.addEventListener("htmx:sseError", lost);
 document.body.addEventListener("htmx:sendError", lost);
 document.body.addEventListener("htmx:sseClose", lost);
 
-// Parts that people opened stay open when the live part of the page is read again.
+// Parts that people opened stay open when the live part of the page is read again, and the focus stays where it was:
+// people who use the keyboard would start at the top of the page again with each change.
 let open = [];
+let focused = "";
+const controls = () => [...document.querySelectorAll("#live :is(a[href], button, input, select, summary, [tabindex])")];
+
+function key(control) {
+  return [control.tagName, control.id, control.getAttribute("href"), control.getAttribute("aria-label"), control.name,
+    control.value, control.textContent.trim()].join("|");
+}
+
 document.body.addEventListener("htmx:beforeSwap", (event) => {
+  focused = controls().includes(document.activeElement) ? key(document.activeElement) : "";
   open = [...document.querySelectorAll("#live details[open]")].map((part) => part.id);
   if (event.detail.target.id === "live" && event.detail.xhr.status === 200) {
     readAt = new Date();
@@ -41,6 +51,9 @@ document.body.addEventListener("htmx:beforeSwap", (event) => {
 });
 document.body.addEventListener("htmx:afterSwap", () => {
   for (const id of open) document.getElementById(id)?.setAttribute("open", "");
+  if (focused && document.activeElement === document.body) {
+    controls().find((control) => key(control) === focused)?.focus({ preventScroll: true });
+  }
 });
 
 // Tables of the app are read when people open them, and again while they stay open and visible.

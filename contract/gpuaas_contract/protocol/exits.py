@@ -42,7 +42,8 @@ def legal(operation: Operation, members: Mapping[str, Member], *, superseded: bo
     passed_over = has_later(operation, members) and (superseded or operation.kind not in KEEPS_EXITS)
     if operation.status == "failed" and not passed_over:
         refused = end.is_refusal(operation.error)
-        if operation.kind in ASKING_KINDS or _has_work_left(operation, members):
+        # Nothing of a refused action is left to continue: people run it again, perhaps with other inputs.
+        if not refused if operation.kind in ASKING_KINDS else _has_work_left(operation, members):
             exits.append("retry")
         if left and can_undo and not refused:
             exits.append("compensate")

@@ -7,10 +7,9 @@ from typing import Literal
 from msgspec.structs import replace
 
 from gpuaas_contract.catalog import Manifest
-from gpuaas_contract.instances import Baseline, BreakerState, Condition, Instance, Member, Role
+from gpuaas_contract.instances import Baseline, BreakerState, Condition, Instance, Role
 from gpuaas_contract.lifecycles import InstanceStatus, MemberStatus, OperationStatus
 from gpuaas_contract.operations import OperationHead, OperationKind
-from gpuaas_contract.protocol.request import live_members
 
 _UNSOUND = frozenset({"degraded", "failed"})
 """Statuses of a member that make its instance degraded. Members that are joining or leaving do not."""
@@ -141,25 +140,26 @@ def leaves_gap(operation: OperationHead, status: MemberStatus) -> bool:
 
 def roles(
     manifest: Manifest,
-    members: Sequence[Member],
+    counts: Mapping[str, Mapping[str, int]],
     breakers: Mapping[str, BreakerState],
     missing: Mapping[str, int],
 ) -> list[Role]:
-    """Return each role with its counts. `missing`: members that were given up and are still wanted."""
+    """Return each role with its counts. `counts`: role -> status -> number of live members; `missing`: members that
+    were given up and are still wanted."""
     counted = []
     for role in manifest.roles:
-        live = [member for member in live_members(members) if member.component_key == role.component_key]
-        ready = sum(member.status == "ready" for member in live)
-        failed = sum(member.status == "failed" for member in live)
-        desired = len(live) + missing.get(role.component_key, 0)
+        by_status = dict(counts.get(role.component_key, {}))
+        live, ready, failed = sum(by_status.values()), by_status.get("ready", 0), by_status.get("failed", 0)
+        desired = live + missing.get(role.component_key, 0)
         counted.append(
             Role(
                 component_key=role.component_key,
                 desired=desired,
-                current=len(live) - failed,
+                current=live - failed,
                 ready=ready,
                 health=_health(desired, ready, failed),
                 breaker=breakers.get(role.component_key, BreakerState()),
+                by_status=by_status,
             )
         )
     return counted

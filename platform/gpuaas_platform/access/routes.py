@@ -21,6 +21,7 @@ routes.read(access.GRANT_LIST, grant_service.list_grants)
 routes.write(access.GRANT_REVOKE, revoke.revoke)
 
 routes.write(placements.PLACEMENT_CREATE, placement_service.place)
+routes.write(placements.PLACEMENT_REMOVE, placement_service.unplace)
 routes.flow(placements.PLACEMENT_GET, placement_service.wait_for)
 routes.stream(placements.PLACED_CONTENT_GET, placement_service.open_content)
 

@@ -18,7 +18,7 @@ from gpuaas_contract.artifacts import (
 from gpuaas_contract.event_types import ArtifactChanged
 from gpuaas_contract.identity import Project
 from gpuaas_contract.lifecycles import ArtifactLifecycle
-from gpuaas_contract.paths import ArtifactPath, Path, ProjectArtifactPath
+from gpuaas_contract.paths import AppArtifactPath, AppPath, ArtifactPath, Path, ProjectArtifactPath
 
 from gpuaas_platform.artifacts import content, rules, signatures, storage, store, trust
 from gpuaas_platform.call import Call
@@ -29,8 +29,8 @@ from gpuaas_platform.policy import rules as policy_rules
 from gpuaas_platform.policy import service as policy
 from gpuaas_platform.record import service as record
 
-ArtifactCall = Call[ArtifactPath] | Call[ProjectArtifactPath]
-"""A request about one artifact of a project or of the platform."""
+ArtifactCall = Call[ArtifactPath] | Call[AppArtifactPath] | Call[ProjectArtifactPath]
+"""A request about one artifact of a project, of an app or of the platform."""
 
 
 async def publish(tx: db.Tx, call: Call, body: PublishArtifact) -> Artifact:
@@ -64,6 +64,7 @@ async def publish(tx: db.Tx, call: Call, body: PublishArtifact) -> Artifact:
         reason="",
         created_by=call.caller.actor_id,
         created_at=call.now,
+        app_slug=call.path.app_slug if isinstance(call.path, AppPath) else "",
     )
     await store.ARTIFACTS.insert(tx, artifact)
     if body.signature is not None:
@@ -75,10 +76,12 @@ async def publish(tx: db.Tx, call: Call, body: PublishArtifact) -> Artifact:
 async def list_artifacts(reader: db.Reader, call: Call[Path, ArtifactQuery]) -> EncodedPage[Artifact]:
     query = call.query
     shared = isinstance(query, ProjectArtifactQuery) and query.shared
-    scope = SHARED if shared else trust.scope_of(call)
-    if not query.name:
-        return await paging.encoded(reader, store.ARTIFACTS, query, "scope = $1", scope)
-    return await paging.encoded(reader, store.ARTIFACTS, query, "scope = $1 AND name = $2", scope, query.name)
+    where, values = "scope = $1", [SHARED if shared else trust.scope_of(call)]
+    if isinstance(call.path, AppPath):
+        where, values = f"{where} AND app_slug = $2", [*values, call.path.app_slug]
+    if query.name:
+        where, values = f"{where} AND name = ${len(values) + 1}", [*values, query.name]
+    return await paging.encoded(reader, store.ARTIFACTS, query, where, *values)
 
 
 async def own(reader: db.Reader, call: ArtifactCall) -> Artifact:
@@ -113,11 +116,16 @@ async def _named(reader: db.Reader, call: ArtifactCall, *scopes: str) -> Artifac
     artifact = await store.ARTIFACTS.get(reader, named)
     for scope in scopes:
         if artifact is None:
-            matches = await store.called(reader, scope, named)
+            matches = [match for match in await store.called(reader, scope, named) if _is_of_path(call, match)]
             artifact = names.only(matches, named, lambda artifact: artifact.artifact_id)
-    if artifact is None or artifact.scope not in scopes:
+    if artifact is None or artifact.scope not in scopes or not _is_of_path(call, artifact):
         raise errors.NotFound
     return artifact
+
+
+def _is_of_path(call: ArtifactCall, artifact: Artifact) -> bool:
+    """Return whether the artifact is of the app that the path names, if it names one."""
+    return not isinstance(call.path, AppPath) or artifact.app_slug == call.path.app_slug
 
 
 async def _open_for_upload(reader: db.Reader, call: ArtifactCall) -> Artifact:

@@ -18,6 +18,7 @@ ARTIFACTS = Table(
     scope=lambda artifact: artifact.scope,
     name=lambda artifact: artifact.name,
     digest=lambda artifact: artifact.digest,
+    app_slug=lambda artifact: artifact.app_slug,
     trust=lambda artifact: artifact.trust,
     size_bytes=lambda artifact: artifact.size_bytes,
     ended_at=lambda artifact: clock.micros(ended) if (ended := rules.ended_at(artifact)) else 0,
@@ -30,6 +31,13 @@ TRUST_KEYS = Table("trust_keys", TrustKey, "trust_key_ref", scope=lambda key: ke
 async def named(reader: db.Reader, scope: str, name: str, digest: str) -> Artifact | None:
     artifacts = await ARTIFACTS.find(reader, "scope = $1 AND name = $2 AND digest = $3", scope, name, digest)
     return artifacts[0] if artifacts else None
+
+
+async def names_of(reader: db.Reader, scope: str, digest: str) -> list[str]:
+    """Return the names under which a digest is published in the scope."""
+    return sorted(
+        artifact.name for artifact in await ARTIFACTS.find(reader, "digest = $1 AND scope = $2", digest, scope)
+    )
 
 
 async def was_uploaded(reader: db.Reader, scope: str, digest: str) -> bool:

@@ -10,6 +10,7 @@ from gpuaas_contract.wire import Label, NoBody, PageQuery
 
 from gpuaas_platform.artifacts import rules, signatures, store
 from gpuaas_platform.call import Call
+from gpuaas_platform.catalog import cards
 from gpuaas_platform.kit import db, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
 from gpuaas_platform.record import service as record
@@ -77,6 +78,9 @@ async def revoke(tx: db.Tx, call: TrustKeyCall, _: NoBody) -> TrustKey:
     revoked = msgspec.structs.replace(present, revoked_at=call.now, revoked_by=call.caller.actor_id)
     await store.TRUST_KEYS.save(tx, revoked)
     await _announce(tx, call, revoked)
+    if revoked.scope == SHARED:
+        live, _revoked = rules.counting(await keys_for(tx, SHARED))
+        await cards.distrust(tx, call.origin, live)
     return revoked
 
 

@@ -1,19 +1,22 @@
-"""HTTP routes of the catalog, and those that depend on the permissions that apps declare: `can-i`, accounts of apps."""
+"""HTTP routes of the catalog, and those that depend on the permissions that apps declare: `can-i`, accounts of apps.
 
-from gpuaas_contract import catalog, entitlement_requests, identity, policy
+`artifacts.routes` has the routes that compare app versions with artifacts and trust keys."""
+
+from gpuaas_contract import catalog, conformance, entitlement_requests, identity, policy
 
 from gpuaas_platform.call import Routes
-from gpuaas_platform.catalog import accounts, permissions, requests, service
+from gpuaas_platform.catalog import accounts, cards, permissions, requests, service
 
 routes = Routes()
-routes.write(catalog.VERSION_REGISTER, service.register, prepare=service.check_manifest)
-routes.write(catalog.VERSION_PUBLISH, service.publish)
 routes.write(catalog.VERSION_DEPRECATE, service.deprecate)
 routes.write(catalog.VERSION_WITHDRAW, service.withdraw)
 routes.read(catalog.VERSION_LIST, service.list_versions)
+routes.read(catalog.APP_VERSION_LIST, service.list_app_versions)
 routes.read(catalog.VERSION_GET, service.get_version)
 routes.read(catalog.PROJECT_APP_LIST, service.list_project_apps)
 routes.read(catalog.PROJECT_APP_GET, service.get_project_app)
+routes.read(conformance.CARD_GET, cards.get)
+routes.read(conformance.PROJECT_CARD_GET, cards.get_in_project)
 routes.write(catalog.ENTITLEMENT_SET, service.set_entitlement, authorise=service.check_person)
 routes.read(catalog.ENTITLEMENT_LIST, service.list_entitlements)
 routes.read(catalog.ENTITLEMENT_GET, service.get_entitlement)

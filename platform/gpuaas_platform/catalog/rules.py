@@ -12,6 +12,7 @@ from gpuaas_contract.catalog import ActionSpec, AppVersion, Entitlement, Manifes
 from gpuaas_contract.entitlement_requests import EntitlementRequest, RequestEntitlement
 from gpuaas_contract.lifecycles import AppVersionState, EntitlementRequestState
 from gpuaas_contract.permissions import CONTROLLER_KEYS
+from gpuaas_contract.policy import PolicyRequirement
 
 from gpuaas_platform.catalog import schemas, versions, words
 
@@ -27,6 +28,39 @@ def controller_keys(manifest: Manifest) -> frozenset[str]:
 def own_keys(manifest: Manifest) -> frozenset[str]:
     """Return the permissions that the app declares and gives to service accounts."""
     return frozenset(key for key, declared in manifest.permissions.items() if "service_account" in declared.roles)
+
+
+def check_slug(manifest: Manifest, app_slug: str) -> None:
+    """Refuse the manifest of another app than the path names."""
+    if manifest.slug != app_slug:
+        raise errors.ValidationFailed(
+            f"The manifest is of {manifest.slug}, the path names {app_slug}.",
+            details={"field": "slug"},
+            fix=f"Register it as a version of {manifest.slug}, or correct `slug` in the manifest.",
+        )
+
+
+def is_conforming(version: AppVersion) -> bool:
+    """Return whether the version has a conformance card without failed checks that a trusted key signed."""
+    return version.conformance is not None and version.conformance.conforming and version.conformance.trusted
+
+
+def check_conforming(version: AppVersion, required: PolicyRequirement | None) -> None:
+    """Refuse a version without a valid conformance card, if a policy requires one."""
+    if required is None or is_conforming(version):
+        return
+    card, app = version.conformance, f"{version.app_slug} {version.version}"
+    why = "has no conformance card"
+    if card is not None:
+        why = (
+            "has failed checks on its conformance card" if card.trusted else "has a card whose signing key was revoked"
+        )
+    raise errors.PolicyDenied(
+        f"{app} {why}: {required.rule}.",
+        details={"layer": required.layer, "rule": required.rule, "subject": "app", "value": version.app_version_id},
+        fix=f"Choose a version that has one, or ask the app's team: gpuaas app conformance {version.app_slug} "
+        f"--sign KEY --card FILE writes a card, gpuaas app attach-card {app} FILE attaches it.",
+    )
 
 
 def moved(version: AppVersion, state: AppVersionState, *, channels: list[str], reason: str) -> AppVersion:

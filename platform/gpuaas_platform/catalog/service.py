@@ -13,7 +13,8 @@ from gpuaas_contract.catalog import AppVersion, Entitlement, Manifest, PublishVe
 from gpuaas_contract.event_types import EntitlementChanged, VersionChanged
 from gpuaas_contract.identity import Project
 from gpuaas_contract.lifecycles import AppVersionState
-from gpuaas_contract.paths import AppVersionPath, EntitlementPath, Path, ProjectAppPath, ProjectPath
+from gpuaas_contract.paths import AppPath, AppVersionPath, EntitlementPath, Path, ProjectAppPath, ProjectPath
+from gpuaas_contract.policy import PolicyRequirement
 from gpuaas_contract.wire import Page, PageQuery
 
 from gpuaas_platform.call import PLATFORM, Call
@@ -42,7 +43,9 @@ async def check_manifest(_: Call, manifest: Manifest) -> Manifest:
 
 async def register(tx: db.Tx, call: Call, manifest: Manifest) -> AppVersion:
     """Register a checked manifest. A version is immutable: a repeat with the same manifest changes nothing, another
-    manifest is refused."""
+    manifest is refused. If the path names an app, the manifest must be of it: the caller's role may be for it only."""
+    if isinstance(call.path, AppPath):
+        rules.check_slug(manifest, call.path.app_slug)
     version = AppVersion(
         app_slug=manifest.slug,
         version=manifest.version,
@@ -69,6 +72,10 @@ async def register(tx: db.Tx, call: Call, manifest: Manifest) -> AppVersion:
 
 async def list_versions(reader: db.Reader, call: Call[Path, PageQuery]) -> EncodedPage[AppVersion]:
     return await paging.encoded(reader, store.VERSIONS, call.query, "1 = 1")
+
+
+async def list_app_versions(reader: db.Reader, call: Call[AppPath, PageQuery]) -> EncodedPage[AppVersion]:
+    return await paging.encoded(reader, store.VERSIONS, call.query, "app_slug = $1", call.path.app_slug)
 
 
 async def get_version(reader: db.Reader, call: Call[AppVersionPath]) -> AppVersion:
@@ -139,6 +146,8 @@ async def set_entitlement(tx: db.Tx, call: Call[EntitlementPath], body: SetEntit
         changed_by=call.caller.actor_id,
         changed_at=call.now,
     )
+    if entitlement.enabled:
+        await _check_conformance(tx, project, entitlement)
     if await store.entitlement(tx, project.project_id, app_slug) is None:
         await store.ENTITLEMENTS.insert(tx, entitlement)
     else:
@@ -190,7 +199,8 @@ async def deployable(
     Policy is checked last, so that only a project with an entitlement can see that a policy layer denies the app.
     """
     entitlement = await store.entitlement(reader, project_id, app_slug)
-    wanted = await (store.version(reader, app_slug, version) if version else _newest(reader, entitlement))
+    required = policy_rules.requirement(layers)
+    wanted = await (store.version(reader, app_slug, version) if version else _newest(reader, entitlement, required))
     if version and (wanted is None or wanted.state == "registered") and rules.admits_any(entitlement, version):
         raise errors.NotFound(
             f"There is no {app_slug} {version}.", details={"field": "version"}, fix=f"gpuaas app show {app_slug}"
@@ -198,9 +208,10 @@ async def deployable(
     if wanted is None or wanted.state == "registered" or not rules.admits(entitlement, wanted):
         raise errors.NotEntitled(f"This project may not deploy {app_slug} {version}".rstrip() + ".")
     if wanted.state == "withdrawn":
-        newest = await _newest(reader, entitlement)
+        newest = await _newest(reader, entitlement, required)
         raise rules.withdrawn(wanted, newest.version if newest else "")
     policy_rules.check(layers, "app", app_slug)
+    rules.check_conforming(wanted, required)
     return wanted
 
 
@@ -235,12 +246,14 @@ async def _shown(reader: db.Reader, project: Project, versions: list[AppVersion]
     """Return the visible versions that the project's entitlements and policy allow."""
     entitlements = await store.entitlements_of(reader, project.project_id)
     layers = await policy.of_project(reader, project)
+    required = policy_rules.requirement(layers)
     return [
         version
         for version in versions
         if version.state in rules.VISIBLE
         and rules.admits(entitlements.get(version.app_slug), version)
         and policy_rules.verdict(layers, "app", version.app_slug).allowed
+        and (required is None or rules.is_conforming(version))
     ]
 
 
@@ -253,15 +266,30 @@ async def _retire(tx: db.Tx, call: Call[AppVersionPath], state: AppVersionState,
     return await _move(tx, call, present, state, channels=present.channels, reason=reason.strip())
 
 
-async def _newest(reader: db.Reader, entitlement: Entitlement | None) -> AppVersion | None:
+async def _check_conformance(reader: db.Reader, project: Project, entitlement: Entitlement) -> None:
+    """Refuse an entitlement to an app of which no version conforms, if a policy requires that."""
+    required = policy_rules.requirement(await policy.of_project(reader, project))
+    newest = await _newest(reader, entitlement, required) if required is not None else None
+    if newest is not None:
+        rules.check_conforming(newest, required)
+
+
+async def _newest(
+    reader: db.Reader, entitlement: Entitlement | None, required: PolicyRequirement | None
+) -> AppVersion | None:
+    """Return the newest version that the entitlement includes. If a policy requires conformance, a conforming version
+    comes before a newer one that does not conform."""
     if entitlement is None or not entitlement.enabled:
         return None
+    newest: AppVersion | None = None
     for version in await store.published_newest_first(reader, entitlement.app_slug):
         if rules.admits_version(entitlement, version):
             candidate = await store.version(reader, entitlement.app_slug, version)
             if candidate is not None and rules.admits(entitlement, candidate):
-                return candidate
-    return None
+                if required is None or rules.is_conforming(candidate):
+                    return candidate
+                newest = newest or candidate
+    return newest
 
 
 async def _move(

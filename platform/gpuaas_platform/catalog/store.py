@@ -3,6 +3,7 @@
 from collections.abc import Collection
 
 import msgspec
+from gpuaas_contract.artifacts import Envelope
 from gpuaas_contract.catalog import AppVersion, Entitlement, Manifest, PermissionSpec
 from gpuaas_contract.entitlement_requests import EntitlementRequest
 
@@ -83,6 +84,22 @@ async def enabled_among(reader: db.Reader, entitlement_ids: Collection[str]) -> 
 async def entitlements_of(reader: db.Reader, project_id: str) -> dict[str, Entitlement]:
     entitlements = await ENTITLEMENTS.find(reader, "project_id = $1", project_id)
     return {entitlement.app_slug: entitlement for entitlement in entitlements}
+
+
+async def versions_with_card(reader: db.Reader) -> list[AppVersion]:
+    where = "app_version_id IN (SELECT app_version_id FROM conformance_statements) ORDER BY app_version_id"
+    return await VERSIONS.find(reader, where)
+
+
+async def keep_statement(tx: db.Tx, app_version_id: str, envelope: Envelope) -> None:
+    sql = """INSERT INTO conformance_statements (app_version_id, document) VALUES ($1, $2)
+             ON CONFLICT (app_version_id) DO UPDATE SET document = excluded.document"""
+    await tx.run(sql, app_version_id, msgspec.json.encode(envelope).decode())
+
+
+async def statement(reader: db.Reader, app_version_id: str) -> Envelope | None:
+    row = await reader.one("SELECT document FROM conformance_statements WHERE app_version_id = $1", app_version_id)
+    return msgspec.json.decode(row[0], type=Envelope) if row is not None else None
 
 
 async def declare_permissions(tx: db.Tx, declaring: AppVersion) -> None:

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from gpuaas_contract import errors
 from gpuaas_contract.endpoint import AnyEndpoint
-from gpuaas_contract.paths import OrgPath, Path, ProjectPath
+from gpuaas_contract.paths import AppPath, OrgPath, Path, ProjectPath
 
 from gpuaas_platform.call import Origin, Site
 from gpuaas_platform.edge import audit
@@ -92,10 +92,13 @@ class Authoriser:
             raise errors.TokenMissing
         project_id = path.project_id if isinstance(path, ProjectPath) else ""
         org_id = path.org_id if isinstance(path, OrgPath) else ""
+        app_slug = path.app_slug if isinstance(path, AppPath) else ""
         if endpoint.audience == "node":
             admission = await self._admissions.find_node(token, exchange.now)
         else:
-            admission = await self._admissions.find(token, exchange.now, project_id=project_id, org_id=org_id)
+            admission = await self._admissions.find(
+                token, exchange.now, project_id=project_id, org_id=org_id, app_slug=app_slug
+            )
         if (admission.caller.actor_type == "node") != (endpoint.audience == "node"):
             raise errors.TokenInvalid("This token is for another kind of caller.")
         return admission

@@ -18,6 +18,8 @@ from gpuaas_platform.identity import authority, orgs, rules, store
 from gpuaas_platform.kit import batches, clock, db, ids
 
 _KEPT_MAX = 10_000
+_Key = tuple[str, str, str, str]
+"""A token and the target of a call: the project, the organisation and the app that the route names."""
 _PROJECT = msgspec.json.Decoder(Project)
 _ACCOUNT = msgspec.json.Decoder(ServiceAccount)
 _ADMISSION = """
@@ -30,7 +32,7 @@ _ADMISSION = """
     LEFT JOIN projects project ON project.project_id = $2
     LEFT JOIN orgs org ON org.org_id = $3
     LEFT JOIN bindings binding ON binding.user_id = token.actor_id
-        AND binding.scope IN ('platform', $2, $3, project.org_id)
+        AND binding.scope IN ('platform', $2, $3, project.org_id, $5)
         AND (binding.expires_at = 0 OR binding.expires_at > $4)
     WHERE token.digest = $1"""
 _NODE_TOKENS = "SELECT digest, actor_id, token_id, expires_at FROM tokens WHERE actor_type = 'node' AND digest IN"
@@ -45,6 +47,8 @@ class Admission:
     project: Project | None = None
     org_id: str = ""
     """The organisation of the target; empty if it has none."""
+    app_slug: str = ""
+    """The app in the catalog that the route names; empty if it names none. It need not be registered."""
     target_exists: bool = True
     """If false, the caller gets the same response as for a target that they may not see."""
     ends_at: datetime.datetime = clock.EPOCH
@@ -55,7 +59,7 @@ class Admission:
         """Decide whether the caller has the permission. The verdict is cached: an admission does not change."""
         verdict = self._verdicts.get(permission)
         if verdict is None:
-            scopes = authority.scopes_of(self.org_id, self.project.project_id if self.project else "")
+            scopes = authority.scopes_of(self.org_id, self.project.project_id if self.project else "", self.app_slug)
             verdict = authority.can(self.caller, permission, scopes) if self.target_exists else "hidden"
             self._verdicts[permission] = verdict
         return verdict
@@ -66,7 +70,7 @@ class Admissions:
 
     def __init__(self, database: db.Database) -> None:
         self._database = database
-        self._kept: dict[tuple[str, str, str], Admission] = {}
+        self._kept: dict[_Key, Admission] = {}
         """By token and target. The key is the token, not its digest: a digest takes longer than all else here, and the
         token is in memory anyway. A dict compares keys only if their keyed hashes match, so timing reveals nothing."""
         self._kept_version: int | None = None
@@ -83,8 +87,10 @@ class Admissions:
             raise errors.TokenExpired
         return admission
 
-    async def find(self, token: str, now: datetime.datetime, *, project_id: str = "", org_id: str = "") -> Admission:
-        key = (token, project_id, org_id)
+    async def find(
+        self, token: str, now: datetime.datetime, *, project_id: str = "", org_id: str = "", app_slug: str = ""
+    ) -> Admission:
+        key = (token, project_id, org_id, app_slug)
         # Read the version before the admission, so that the admission is never older than the version.
         version = self._database.version()
         if version is None:
@@ -100,9 +106,10 @@ class Admissions:
         return admission
 
 
-async def _read(reader: db.Reader, key: tuple[str, str, str], now: datetime.datetime) -> Admission:
-    token, project_id, org_id = key
-    rows = await reader.all(_ADMISSION, ids.digest(token), project_id, org_id, clock.micros(now))
+async def _read(reader: db.Reader, key: _Key, now: datetime.datetime) -> Admission:
+    token, project_id, org_id, app_slug = key
+    app = authority.app_scope(app_slug) if app_slug else ""
+    rows = await reader.all(_ADMISSION, ids.digest(token), project_id, org_id, clock.micros(now), app)
     if not rows:
         raise errors.TokenInvalid
     first = rows[0]
@@ -111,14 +118,15 @@ async def _read(reader: db.Reader, key: tuple[str, str, str], now: datetime.date
     caller = _caller(rows)
     # If no project or organisation has this id, it may be the name of one that the caller can see.
     if project_id and first[7] is None and (named := await orgs.project_named(reader, caller, now, project_id)):
-        return await _read(reader, (token, named.project_id, org_id), now)
+        return await _read(reader, (token, named.project_id, org_id, app_slug), now)
     if org_id and first[8] is None and (org := await orgs.org_named(reader, caller, now, org_id)):
-        return await _read(reader, (token, project_id, org.org_id), now)
+        return await _read(reader, (token, project_id, org.org_id, app_slug), now)
     project = _PROJECT.decode(first[7]) if first[7] is not None else None
     return Admission(
         caller,
         project,
         org_id=project.org_id if project else first[8] or "",
+        app_slug=app_slug,
         target_exists=project is not None if project_id else first[8] is not None or not org_id,
         ends_at=min([clock.moment(first[3]), *(end for binding in caller.bindings if (end := binding.expires_at))]),
     )

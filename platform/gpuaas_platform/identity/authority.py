@@ -15,7 +15,7 @@ from gpuaas_platform.identity import rules, store
 from gpuaas_platform.kit import db
 
 Scopes = tuple[str, ...]
-"""The scopes whose role bindings apply to a target: the platform, then the organisation, then the project."""
+"""The scopes whose role bindings apply to a target: the platform, then the app, or the organisation and the project."""
 PLATFORM: Scopes = ("platform",)
 _BATCH = 10_000
 """How many ids one SQL statement may contain; databases limit the number of parameters."""
@@ -51,8 +51,15 @@ def deciding_role(caller: Caller, holders: Collection[str], scopes: Scopes) -> B
     return min(holding, key=lambda binding: (scopes.index(binding.scope), binding.role), default=None)
 
 
-def scopes_of(org_id: str = "", project_id: str = "") -> Scopes:
-    return tuple(scope for scope in ("platform", org_id, project_id) if scope)
+def scopes_of(org_id: str = "", project_id: str = "", app_slug: str = "") -> Scopes:
+    """Return the scopes of a target. An app of the catalog belongs to the platform, not to an organisation."""
+    app = app_scope(app_slug) if app_slug else ""
+    return tuple(scope for scope in ("platform", app, org_id, project_id) if scope)
+
+
+def app_scope(app_slug: str) -> str:
+    """Return the scope of role bindings for one app. Ids of organisations and projects contain no colon."""
+    return f"app:{app_slug}"
 
 
 def scopes_at(owned: Owned) -> Scopes:

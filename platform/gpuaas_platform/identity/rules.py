@@ -10,7 +10,7 @@ from gpuaas_contract.identity import Binding
 from gpuaas_contract.permissions import APPOINTED, GRANTABLE, ROLES
 
 Verdict = Literal["allowed", "denied", "hidden"]
-Level = Literal["platform", "org", "project"]
+Level = Literal["platform", "app", "org", "project"]
 
 NAME_LENGTH_MAX = 63
 _NAME = re.compile(r"(?=.*[A-Za-z0-9])[A-Za-z0-9_-]{1,63}")

@@ -8,6 +8,7 @@ from gpuaas_platform.instances import service
 
 routes = Routes()
 routes.read(instances.INSTANCE_LIST, service.page)
+routes.read(instances.INSTANCE_COUNTS, service.counts)
 routes.read(instances.INSTANCE_GET, service.shown)
 routes.read(instances.ROLE_LIST, service.roles)
 routes.write(instances.BREAKER_RESET, service.reset_breaker)

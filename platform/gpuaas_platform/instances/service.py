@@ -5,13 +5,23 @@ from collections.abc import Collection
 import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.event_types import OperatorChanged
-from gpuaas_contract.instances import AccessBundle, Instance, LiveQuery, Member, ResetBreaker, Role, Roles
+from gpuaas_contract.instances import (
+    AccessBundle,
+    Instance,
+    InstanceCounts,
+    InstanceListQuery,
+    Member,
+    MemberListQuery,
+    ResetBreaker,
+    Role,
+    Roles,
+)
 from gpuaas_contract.paths import InstancePath, MemberPath, ProjectPath, RolePath
 from gpuaas_contract.protocol import status as status_rules
 
 from gpuaas_platform.call import Call
 from gpuaas_platform.catalog import service as catalog
-from gpuaas_platform.instances import breakers, events, names, store
+from gpuaas_platform.instances import breakers, events, filters, names, store
 from gpuaas_platform.kit import db, paging
 from gpuaas_platform.kit.paging import EncodedPage
 
@@ -86,15 +96,19 @@ async def members_among(reader: db.Reader, instance: Instance, member_ids: Colle
     return {member.member_id for member in members if member.instance_id == instance.instance_id}
 
 
-async def page(reader: db.Reader, call: Call[ProjectPath, LiveQuery]) -> EncodedPage[Instance]:
-    where = store.LIVE_INSTANCES if call.query.live else "project_id = $1"
-    return await paging.encoded(reader, store.SHOWN, call.query, where, call.path.project_id)
+async def page(reader: db.Reader, call: Call[ProjectPath, InstanceListQuery]) -> EncodedPage[Instance]:
+    where, values = filters.instances(call.path.project_id, call.query)
+    return await paging.encoded(reader, store.SHOWN, call.query, where, *values)
 
 
-async def members_page(reader: db.Reader, call: Call[InstancePath, LiveQuery]) -> EncodedPage[Member]:
+async def counts(reader: db.Reader, call: Call[ProjectPath]) -> InstanceCounts:
+    return InstanceCounts(items=await store.live_counts(reader, call.path.project_id))
+
+
+async def members_page(reader: db.Reader, call: Call[InstancePath, MemberListQuery]) -> EncodedPage[Member]:
     instance = await named(reader, call)
-    where = store.LIVE_MEMBERS if call.query.live else "instance_id = $1"
-    return await paging.encoded(reader, store.MEMBERS, call.query, where, instance.instance_id)
+    where, values = filters.members(instance.instance_id, call.query)
+    return await paging.encoded(reader, store.MEMBERS, call.query, where, *values)
 
 
 async def named_member(reader: db.Reader, call: Call[MemberPath]) -> Member:
@@ -105,7 +119,7 @@ async def named_member(reader: db.Reader, call: Call[MemberPath]) -> Member:
 async def roles(reader: db.Reader, call: Call[InstancePath]) -> Roles:
     instance = await named(reader, call)
     manifest = await catalog.manifest_of(reader, instance.app_slug, instance.app_version)
-    members = await store.live_members(reader, instance.instance_id)
+    members = await store.live_member_counts(reader, instance.instance_id)
     states = {
         role.component_key: await breakers.state(reader, instance.instance_id, role, call.now)
         for role in manifest.roles

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 from gpuaas_contract.holds import Hold
-from gpuaas_contract.instances import AccessBundle, Instance, Member
+from gpuaas_contract.instances import AccessBundle, Instance, InstanceCount, Member
 
 from gpuaas_platform.kit import clock, db
 from gpuaas_platform.kit.tables import SplitTable, Table
@@ -37,6 +37,7 @@ MEMBERS = Table(
     allocation_id=lambda member: member.allocation_id,
     node_name=lambda member: member.node_name,
     status=lambda member: member.status,
+    component_key=lambda member: member.component_key,
 )
 HOLDS = Table(
     "holds",
@@ -82,6 +83,23 @@ async def unsound_members(reader: db.Reader, instance_id: str) -> dict[str, int]
     sql = """SELECT status, COUNT(*) FROM members
              WHERE instance_id = $1 AND status IN ('degraded', 'failed') GROUP BY status"""
     return {row[0]: int(row[1]) for row in await reader.all(sql, instance_id)}
+
+
+async def live_member_counts(reader: db.Reader, instance_id: str) -> dict[str, dict[str, int]]:
+    """Count the live members by role and status. Only an index is read, no documents."""
+    sql = f"SELECT component_key, status, COUNT(*) FROM members WHERE {LIVE_MEMBERS} GROUP BY component_key, status"  # noqa: S608
+    counts: dict[str, dict[str, int]] = {}
+    for row in await reader.all(sql, instance_id):
+        counts.setdefault(row["component_key"], {})[row["status"]] = int(row[2])
+    return counts
+
+
+async def live_counts(reader: db.Reader, project_id: str) -> list[InstanceCount]:
+    """Count the live instances by app and status. Only an index is read, no documents."""
+    sql = f"""SELECT app_slug, status, COUNT(*) FROM instances WHERE {LIVE_INSTANCES}
+              GROUP BY app_slug, status ORDER BY app_slug, status"""  # noqa: S608 - the condition is ours
+    rows = await reader.all(sql, project_id)
+    return [InstanceCount(app_slug=row[0], status=row[1], instances=int(row[2])) for row in rows]
 
 
 async def live_count(reader: db.Reader, project_id: str) -> int:

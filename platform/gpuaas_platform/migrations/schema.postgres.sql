@@ -341,10 +341,12 @@ CREATE TABLE instances (
     operator_id TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (instance_id)
 );
+CREATE INDEX instances_by_app_and_status ON instances (project_id, app_slug, status) WHERE (status <> 'deleted');
 CREATE INDEX instances_by_project ON instances (project_id, instance_id);
 CREATE UNIQUE INDEX instances_live ON instances (project_id, name) WHERE (status <> 'deleted');
 CREATE INDEX instances_living ON instances (project_id, instance_id) WHERE (status <> 'deleted');
 CREATE INDEX instances_of_app ON instances (project_id, app_slug, instance_id) WHERE (status <> 'deleted');
+CREATE INDEX instances_with_status ON instances (project_id, status, instance_id) WHERE (status <> 'deleted');
 
 -- A certificate for a machine, and whether it still counts. Written by: access.
 CREATE TABLE machine_grants (
@@ -374,13 +376,15 @@ CREATE TABLE members (
     status        TEXT NOT NULL,
     document      TEXT NOT NULL,  -- the resource as JSON; the other columns are copies of its fields
     node_name     TEXT NOT NULL DEFAULT '',
+    component_key TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (member_id)
 );
 CREATE INDEX members_by_instance ON members (instance_id, member_id);
-CREATE INDEX members_by_status ON members (instance_id, status);
+CREATE INDEX members_by_role ON members (instance_id, component_key, status) WHERE (status <> ALL (ARRAY['removed', 'tombstoned']));
 CREATE INDEX members_living ON members (instance_id, member_id) WHERE (status <> ALL (ARRAY['removed', 'tombstoned']));
 CREATE INDEX members_on_allocation ON members (instance_id, allocation_id) WHERE (status <> ALL (ARRAY['removed', 'tombstoned']));
 CREATE INDEX members_on_node ON members (instance_id, node_name) WHERE (status <> ALL (ARRAY['removed', 'tombstoned']));
+CREATE INDEX members_with_status ON members (instance_id, status, member_id);
 
 -- A migration that was applied. Written by: kit.
 CREATE TABLE migrations (
@@ -569,6 +573,7 @@ CREATE INDEX operations_by_claim ON operations (claim_id) WHERE (claim_id <> '')
 CREATE INDEX operations_by_correlation ON operations (correlation_id, operation_id);
 CREATE INDEX operations_by_project ON operations (project_id, operation_id);
 CREATE INDEX operations_changes ON operations (project_id, instance_id, operation_id) WHERE (kind <> ALL (ARRAY['action', 'preview']));
+CREATE INDEX operations_in_progress ON operations (project_id, operation_id) WHERE (status = ANY (ARRAY['accepted', 'running', 'cancelling']));
 CREATE INDEX operations_of_instance ON operations (instance_id, operation_id);
 CREATE INDEX operations_overdue ON operations (deadline_at) WHERE (status = ANY (ARRAY['accepted', 'running', 'cancelling']));
 CREATE INDEX operations_waiting ON operations (project_id, app_slug, lease_expires_at, operation_id) WHERE (status = ANY (ARRAY['accepted', 'running', 'cancelling']));

@@ -133,9 +133,11 @@ CREATE TABLE artifacts (
     document    TEXT NOT NULL,  -- the resource as JSON; the other columns are copies of its fields
     size_bytes  BIGINT NOT NULL DEFAULT 0,
     ended_at    BIGINT NOT NULL DEFAULT 0,  -- microseconds since 1970
+    app_slug    TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (artifact_id),
     UNIQUE (scope, name, digest)
 );
+CREATE INDEX artifacts_by_app ON artifacts (app_slug, artifact_id) WHERE app_slug <> '';
 CREATE INDEX artifacts_by_digest ON artifacts (digest, ended_at);
 CREATE INDEX artifacts_by_name ON artifacts (scope, name, artifact_id);
 CREATE INDEX artifacts_by_scope ON artifacts (scope, artifact_id);
@@ -167,7 +169,7 @@ CREATE INDEX audit_by_project ON audit (project_id, cursor);
 CREATE INDEX audit_by_target ON audit (target, cursor);
 CREATE INDEX audit_by_time ON audit (occurred_at, cursor);
 
--- A role of a person in a scope: the platform, an organisation or a project. Written by: identity.
+-- A role of a person in a scope: the platform, an app, an organisation or a project. Written by: identity.
 CREATE TABLE bindings (
     binding_id TEXT NOT NULL,
     user_id    TEXT NOT NULL,
@@ -182,6 +184,13 @@ CREATE TABLE bindings (
 );
 CREATE INDEX bindings_by_scope ON bindings (scope, binding_id);
 CREATE INDEX bindings_by_user ON bindings (user_id, scope);
+
+-- The signed conformance statement of an app version, as it was attached. Written by: catalog.
+CREATE TABLE conformance_statements (
+    app_version_id TEXT NOT NULL,
+    document       TEXT NOT NULL,  -- the resource as JSON; the other columns are copies of its fields
+    PRIMARY KEY (app_version_id)
+);
 
 -- A controller of an app, as it last reported. Written by: operations.
 CREATE TABLE controllers (
@@ -339,10 +348,12 @@ CREATE TABLE instances (
     operator_id TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (instance_id)
 );
+CREATE INDEX instances_by_app_and_status ON instances (project_id, app_slug, status) WHERE status <> 'deleted';
 CREATE INDEX instances_by_project ON instances (project_id, instance_id);
 CREATE UNIQUE INDEX instances_live ON instances (project_id, name) WHERE status <> 'deleted';
 CREATE INDEX instances_living ON instances (project_id, instance_id) WHERE status <> 'deleted';
 CREATE INDEX instances_of_app ON instances (project_id, app_slug, instance_id) WHERE status <> 'deleted';
+CREATE INDEX instances_with_status ON instances (project_id, status, instance_id) WHERE status <> 'deleted';
 
 -- A certificate for a machine, and whether it still counts. Written by: access.
 CREATE TABLE machine_grants (
@@ -372,13 +383,15 @@ CREATE TABLE members (
     status        TEXT NOT NULL,
     document      TEXT NOT NULL,  -- the resource as JSON; the other columns are copies of its fields
     node_name     TEXT NOT NULL DEFAULT '',
+    component_key TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (member_id)
 );
 CREATE INDEX members_by_instance ON members (instance_id, member_id);
-CREATE INDEX members_by_status ON members (instance_id, status);
+CREATE INDEX members_by_role ON members (instance_id, component_key, status) WHERE status NOT IN ('removed', 'tombstoned');
 CREATE INDEX members_living ON members (instance_id, member_id) WHERE status NOT IN ('removed', 'tombstoned');
 CREATE INDEX members_on_allocation ON members (instance_id, allocation_id) WHERE status NOT IN ('removed', 'tombstoned');
 CREATE INDEX members_on_node ON members (instance_id, node_name) WHERE status NOT IN ('removed', 'tombstoned');
+CREATE INDEX members_with_status ON members (instance_id, status, member_id);
 
 -- A migration that was applied. Written by: kit.
 CREATE TABLE migrations (
@@ -567,6 +580,7 @@ CREATE INDEX operations_by_claim ON operations (claim_id) WHERE claim_id <> '';
 CREATE INDEX operations_by_correlation ON operations (correlation_id, operation_id);
 CREATE INDEX operations_by_project ON operations (project_id, operation_id);
 CREATE INDEX operations_changes ON operations (project_id, instance_id, operation_id) WHERE kind NOT IN ('action', 'preview');
+CREATE INDEX operations_in_progress ON operations (project_id, operation_id) WHERE status IN ('accepted', 'running', 'cancelling');
 CREATE INDEX operations_of_instance ON operations (instance_id, operation_id);
 CREATE INDEX operations_overdue ON operations (deadline_at) WHERE status IN ('accepted', 'running', 'cancelling');
 CREATE INDEX operations_waiting ON operations (project_id, app_slug, lease_expires_at, operation_id) WHERE status IN ('accepted', 'running', 'cancelling');

@@ -29,6 +29,7 @@ async def _ask(tx: db.Tx, call: Call, planned: Operation) -> Operation:
     draft = OperationDraft(
         "preview",
         reason=planned.reason,
+        force=planned.force,
         component_key=planned.component_key,
         preview_of=planned.kind,
         inputs=_inputs(planned),

@@ -9,7 +9,16 @@ from collections.abc import Sequence
 import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract import policy as contract
-from gpuaas_contract.policy import Choice, Layer, Limit, Overlay, PolicyLimit, PolicyVerdict, Subject
+from gpuaas_contract.policy import (
+    Choice,
+    Layer,
+    Limit,
+    Overlay,
+    PolicyLimit,
+    PolicyRequirement,
+    PolicyVerdict,
+    Subject,
+)
 
 from gpuaas_platform.policy import patterns
 
@@ -63,12 +72,22 @@ def check_limit(layers: Layers, name: Limit, *, present: int, asked: int) -> Non
         )
 
 
+def requirement(layers: Layers) -> PolicyRequirement | None:
+    """Return the first layer that lets a project deploy conforming app versions only; None if no layer does."""
+    for layer, overlay in layers:
+        if overlay.conformance_required is True:
+            rule = words(layer, overlay, "allows only app versions with a trusted conformance card")
+            return PolicyRequirement(requirement="conformance_required", layer=layer, rule=rule)
+    return None
+
+
 def merged(layers: Layers) -> Overlay:
     """Return one overlay that gives the same decisions as all layers together."""
     choices = {field: merged_choice(layers, field) for field in contract.SUBJECTS.values()}
     limits = {name: limit(layers, name) for name in contract.LIMITS}
     numbers = {name: smallest.max if smallest else None for name, smallest in limits.items()}
-    return msgspec.structs.replace(Overlay(), **choices, **numbers)
+    required = True if requirement(layers) is not None else msgspec.UNSET
+    return msgspec.structs.replace(Overlay(), conformance_required=required, **choices, **numbers)
 
 
 def merged_choice(layers: Layers, field: str) -> Choice:
@@ -92,7 +111,8 @@ def sound(overlay: Overlay) -> Overlay:
         raise errors.ValidationFailed(
             f"A reason has at most {contract.REASON_LENGTH_MAX} characters.", details={"field": "reason"}
         )
-    return msgspec.structs.replace(overlay, reason=overlay.reason.strip(), **choices)
+    required = overlay.conformance_required or msgspec.UNSET
+    return msgspec.structs.replace(overlay, reason=overlay.reason.strip(), conformance_required=required, **choices)
 
 
 def choice_of(overlay: Overlay, field: str) -> Choice:

@@ -69,6 +69,7 @@ async def explain(call: Call[ProjectPath], body: ExplainPolicy) -> contract.Poli
         limits=[limit for name in contract.LIMITS if (limit := rules.limit(layers, name)) is not None],
         effective=rules.merged(layers),
         ineffective=ineffective.of_every_layer(layers),
+        requirements=[required] if (required := rules.requirement(layers)) else [],
     )
 
 
@@ -79,7 +80,7 @@ async def can_i(reader: db.Reader, call: Call, asked: CanI, holders: Collection[
     scopes = await _asked_scopes(reader, call, asked)
     caller = await authority.with_all_roles(reader, call.caller, call.now)
     verdict = authority.can(caller, asked.permission, scopes, holders=holders)
-    if not scopes or (verdict == "hidden" and len(scopes) > 1):
+    if not scopes or (verdict == "hidden" and (asked.project_id or asked.org_id)):
         return _no("The project or organisation was not found, or you have no access to it.")
     binding = authority.deciding_role(caller, holders, scopes)
     if binding is None:
@@ -90,7 +91,7 @@ async def can_i(reader: db.Reader, call: Call, asked: CanI, holders: Collection[
     if verdict != "allowed":
         return _no(f"This service account was not given {asked.permission}.")
     held = f"{binding.role} at {binding.scope} holds {asked.permission}"
-    layers = _overlays(await _stack(reader, scopes))
+    layers = _overlays(await _stack(reader, [scope for scope in scopes if not scope.startswith("app:")]))
     refused = next((verdict for verdict in _verdicts(layers, asked) if not verdict.allowed), None)
     if refused is not None and refused.layer is not None:
         return CanIAnswer(
@@ -117,10 +118,10 @@ async def _asked_scopes(reader: db.Reader, call: Call, asked: CanI) -> authority
     if asked.org_id:
         org = await orgs.find_org(reader, call, asked.org_id)
         return authority.scopes_of(org.org_id) if org else ()
-    return authority.PLATFORM
+    return authority.scopes_of(app_slug=asked.app)
 
 
-async def _stack(reader: db.Reader, scopes: authority.Scopes) -> list[PolicyLayer]:
+async def _stack(reader: db.Reader, scopes: Sequence[str]) -> list[PolicyLayer]:
     kept = await store.of_scopes(reader, scopes)
     return [
         kept.get(scope)

@@ -63,14 +63,17 @@ def runtime_secrets(secrets: Sequence[RuntimeSecret]) -> StatedPart:
 
 
 def placed_artifacts(placements: Sequence[ArtifactPlacement]) -> StatedPart:
+    """State which artifacts are on machines, and how many were removed. The same content is one file on a machine."""
+    files = {(placement.allocation_id, placement.digest) for placement in placements}
+    kept = {(item.allocation_id, item.digest): item for item in placements if item.state == "placed"}
     left = [
         Leftover(
             what=f"{placement.name} on {placement.node_name}",
             why=f"the file {placement.path} is removed when the allocation is released",
         )
-        for placement in placements
+        for placement in kept.values()
     ]
-    return StatedPart(what="artifacts on machines", removed=0, left=left)
+    return StatedPart(what="artifacts on machines", removed=len(files) - len(kept), left=left)
 
 
 def allocations(instance_id: str, used: Sequence[Allocation]) -> StatedPart:

@@ -307,6 +307,17 @@ async def test_a_preview_disturbs_no_operation_and_none_disturbs_it(world: World
     assert (await draining.carry_out()).status == "succeeded"
 
 
+@pytest.mark.parametrize("force", [False, True])
+async def test_a_preview_has_the_force_of_its_request_and_returns_the_refusal(world: World, force: bool) -> None:
+    cluster = await Cluster.running(world)
+    body = {"kind": "remove", "member_ids": [(await cluster.hands())[0]], "force": force, "reason": "tried"}
+    asking = asyncio.create_task(_dry_run(cluster, body))
+    held = await cluster.controller.take(wait_s=30)
+    assert held.operation.force is force
+    await held.complete(preview={"answered": True, "refusal": "2 jobs run"})
+    assert (await asking).json()["preview"]["refusal"] == "2 jobs run"
+
+
 async def test_a_controller_that_cannot_answer_leaves_the_preview_unknown(world: World) -> None:
     cluster = await Cluster.running(world)
     body = {"kind": "drain", "member_ids": [(await cluster.hands())[0]]}

@@ -10,6 +10,7 @@ from gpuaas_contract import errors, lifecycles
 from gpuaas_contract.catalog import Breaker, Manifest, RoleSpec
 from gpuaas_contract.instances import BreakerState, Condition, Instance, Member
 from gpuaas_contract.operations import (
+    ASKING_KINDS,
     DEADLINES_S,
     GOALS,
     UNDONE,
@@ -421,6 +422,14 @@ def test_the_exits_of_an_operation_follow_from_its_state() -> None:
     assert exit_rules.legal(operation("add", "a", **failed), gone) == []
     assert exit_rules.legal(operation("add", "a", **failed), named(member("a", last_operation_id="op_2"))) == []
     assert exit_rules.legal(operation("action", **failed), {}) == ["retry"]
+
+
+@pytest.mark.parametrize(("kind", "exits"), [("action", []), ("preview", []), ("decommission", ["retry"])])
+def test_a_refused_action_is_run_again_and_not_retried(kind: OperationKind, exits: list[str]) -> None:
+    refused = {"status": "failed", "error": msgspec.structs.replace(_error(), failure_class="refused")}
+    targets = () if kind in ASKING_KINDS else ("a",)
+    legal = exit_rules.legal(operation(kind, *targets, **refused), named(member("a")) if targets else {})
+    assert [name for name in legal if name == "retry"] == exits
 
 
 def test_a_repair_supersedes_an_operation_on_members_but_no_replace_and_none_on_the_whole_instance() -> None:

@@ -399,6 +399,19 @@ async def test_an_artifact_goes_to_a_machine_of_the_held_operation_only(sides: t
         placed = await held.world.call(placements.PLACEMENT_GET, **options, **where)
         there = f"/var/lib/gpuaas/artifacts/{member.allocation_id}/{artifact.digest.replace(':', '/')}"
         assert (placed.state, placed.path, placed.error) == ("placed", there, None), side
+        with pytest.raises(errors.LeaseLost):
+            await _unplace(held, artifact.artifact_id, {**body, "epoch": held.claim.epoch - 1})
+        with pytest.raises(errors.NotFound):
+            await _unplace(held, artifact.artifact_id, {**body, "allocation_id": "alloc_none"})
+        removing = await _unplace(held, artifact.artifact_id, body)
+        assert (removing.state, removing.placement_id) == ("removing", queued.placement_id), side
+        await side.arrive(removing)
+        removed = await held.world.call(placements.PLACEMENT_GET, **options, **where)
+        assert (removed.state, removed.error) == ("removed", None), side
+
+
+async def _unplace(held: Held, artifact_id: str, body: dict[str, Any]) -> placements.ArtifactPlacement:
+    return await held.world.call(placements.PLACEMENT_REMOVE, body, token=held.token, artifact_id=artifact_id)
 
 
 async def _place(held: Held, artifact_id: str, body: dict[str, Any]) -> placements.ArtifactPlacement:

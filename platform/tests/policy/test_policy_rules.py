@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import msgspec
 import pytest
 from gpuaas_contract import errors
 from gpuaas_contract.policy import LIMITS, Choice, Layer, Overlay
@@ -250,3 +251,14 @@ def _allowed(stack: rules.Layers) -> frozenset[str]:
 
 def _stack(*overlays: Overlay) -> rules.Layers:
     return list(zip(LAYERS, overlays, strict=True))
+
+
+def test_an_overlay_that_requires_no_card_is_stored_as_before_and_any_layer_can_require_one() -> None:
+    plain = rules.sound(Overlay(conformance_required=False))
+    assert "conformance_required" not in msgspec.to_builtins(plain)
+    assert rules.requirement([("global", plain), ("org", plain)]) is None
+    strict = rules.sound(Overlay(conformance_required=True, reason="production"))
+    layers: rules.Layers = [("global", plain), ("org", strict), ("project", plain)]
+    required = rules.requirement(layers)
+    assert required is not None
+    assert (required.layer, rules.merged(layers).conformance_required) == ("org", True)

@@ -67,6 +67,7 @@ class Client:
 
     async def call(
         self,
+        /,
         endpoint: Endpoint[RequestBody, Answer],
         body: RequestBody | None = None,
         *,
@@ -95,13 +96,14 @@ class Client:
         )
         return (await self._until_answered(call, timeout_s)).answer
 
-    async def read(self, endpoint: Endpoint[NoBody, Answer], **path_params: str) -> Tagged[Answer]:
+    async def read(self, /, endpoint: Endpoint[NoBody, Answer], **path_params: str) -> Tagged[Answer]:
         """Return a resource with its tag, for a later change that must not overwrite the change of another caller."""
         call = Request(endpoint=endpoint, path=request.path(endpoint, path_params), query={})
         return await self._until_answered(call, DEADLINE_S)
 
     async def pages(
         self,
+        /,
         endpoint: Endpoint[NoBody, Page[Item]],
         *,
         query: Mapping[str, Any] | None = None,
@@ -145,7 +147,7 @@ class Client:
         return self.follow(EVENT_LIST, filters, after=after, project_id=project_id)
 
     def follow(
-        self, record: Endpoint[NoBody, Events], filters: Mapping[str, str], *, after: int = 0, **path_params: Any
+        self, /, record: Endpoint[NoBody, Events], filters: Mapping[str, str], *, after: int = 0, **path_params: Any
     ) -> AsyncIterator[Event]:
         """Yield events as `events` does, from any list of events, for example `ORG_EVENT_LIST`."""
 
@@ -157,6 +159,7 @@ class Client:
 
     async def upload(
         self,
+        /,
         endpoint: Endpoint[bytes, Answer],
         content: AsyncIterable[bytes],
         *,
@@ -181,7 +184,7 @@ class Client:
         return self._read(endpoint, response).answer
 
     async def download(
-        self, endpoint: Endpoint[NoBody, str], *, query: Mapping[str, Any] | None = None, **path_params: str
+        self, /, endpoint: Endpoint[NoBody, str], *, query: Mapping[str, Any] | None = None, **path_params: str
     ) -> AsyncIterator[bytes]:
         """Download content in one attempt and yield its bytes. After an error the caller downloads all of it again."""
         header = await self._authorization(endpoint, time.monotonic() + ATTEMPT_S)

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import datetime
 import signal
 import subprocess
 import sys
@@ -12,7 +13,8 @@ from typing import NoReturn
 import msgspec
 from gpuaas_contract.catalog import Manifest
 
-from gpuaas_sdk.conformance import cards
+from gpuaas_sdk import signatures
+from gpuaas_sdk.conformance import cards, statement
 from gpuaas_sdk.conformance.checks import ALL, CHECKS
 from gpuaas_sdk.conformance.controllers import Subject
 from gpuaas_sdk.conformance.driver import Driver
@@ -35,6 +37,7 @@ def main(driver: Driver, command: Sequence[str], argv: Sequence[str] | None = No
         sys.exit(conformance.main(DRIVER, (sys.executable, "-m", "gpuaas_app_hello.controller")))"""
     try:
         options = _parse(argv)
+        key = _signing_key(options)
     except _UsageError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_USAGE
@@ -52,6 +55,9 @@ def main(driver: Driver, command: Sequence[str], argv: Sequence[str] | None = No
         sys.stderr.write(f"stopped by {stop.number.name}: not all checks have run\n")
         return EXIT_SIGNAL + stop.number
     _write(card, options)
+    if key is not None:
+        now = datetime.datetime.now(datetime.UTC)
+        options.card.write_bytes(statement.signed(card, subject.manifest, key, now))
     return EXIT_FAILED if card.count("failed") else 0
 
 
@@ -86,7 +92,25 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the score card as JSON")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write the score card as JUnit XML")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the gaps by class, as Markdown")
+    parser.add_argument("--sign", type=Path, metavar="KEY", help="sign the whole score card with this private key")
+    parser.add_argument("--card", type=Path, metavar="FILE", help="the signed card (default conformance.dsse)")
     return parser.parse_args(argv)
+
+
+def _signing_key(options: argparse.Namespace) -> signatures.SigningKey | None:
+    """Return the key for the card, read before the checks run. A card has all checks: a part would look conforming."""
+    if options.sign is None:
+        if options.card is not None:
+            raise _UsageError("--card needs --sign KEY")
+        return None
+    if options.check or options.kind:
+        raise _UsageError("--sign needs the whole run: leave out --check and --kind")
+    options.card = options.card or Path("conformance.dsse")
+    try:
+        return signatures.read_key(options.sign.read_bytes())
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise _UsageError(f"{options.sign} cannot be used to sign: {reason}") from error
 
 
 def _manifest(command: Sequence[str]) -> Manifest:

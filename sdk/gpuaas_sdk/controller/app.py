@@ -1,8 +1,8 @@
 """An app as its team declares it: a manifest, and handlers for the operations that the manifest lists."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple
 
 import msgspec
 import yaml
@@ -11,10 +11,12 @@ from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS, PREVIEWED_K
 
 from gpuaas_sdk import machine
 from gpuaas_sdk.client import Client
-from gpuaas_sdk.controller import command, handlers
+from gpuaas_sdk.controller import command, declared_steps, handlers, inputs
 from gpuaas_sdk.controller.command import AppCommand
+from gpuaas_sdk.controller.declared_steps import DeclaredStep, Look
 from gpuaas_sdk.controller.gauges import Gauges
 from gpuaas_sdk.controller.handlers import ActionHandler, Handler, Handlers, PreviewHandler
+from gpuaas_sdk.controller.operation import Operation
 from gpuaas_sdk.controller.operation.machines import Connect
 from gpuaas_sdk.controller.reconciliation import Health
 from gpuaas_sdk.controller.runner import DEFAULT_SETTINGS, Runner, RunnerSettings
@@ -22,6 +24,7 @@ from gpuaas_sdk.traces import Spans
 
 Name = TypeVar("Name")
 AnyHandler = TypeVar("AnyHandler")
+About = TypeVarTuple("About")
 
 
 class App:
@@ -55,7 +58,7 @@ class App:
         """Debian packages that its machines need."""
         self.manifest = _read_manifest(manifest)
         """The manifest as it was read from the file."""
-        self._handlers = Handlers(slug)
+        self._handlers = Handlers(slug, inputs.forms_of(self.manifest))
         if self.manifest.slug != slug:
             raise ValueError(f"{manifest} is the manifest of {self.manifest.slug!r}, not of {slug!r}")
 
@@ -74,6 +77,41 @@ class App:
             raise ValueError(f"an undo handler for {kind} is never called: the platform does not undo it")
         self._check(kind, role)
         return self._register(self._handlers.undos, (kind, role), f"undo handler for {kind} {role}")
+
+    def step(
+        self, name: str, *, attempts: int | None = None, within_s: float | None = None
+    ) -> Callable[[Callable[[Operation, *About], Awaitable[None]]], DeclaredStep[*About]]:
+        """Declare a step that takes the operation, or the operation and a member. Handlers call it; `undo` of the step
+        declares how it is undone, for `undo_by_steps` and `Operation.undo_steps`. The limits are those of
+        `Operation.step`.
+
+            @app.step("start", attempts=3)
+            async def start(op: Operation, member: Member) -> None: ...
+
+            @start.undo
+            async def stop(op: Operation, member: Member) -> None: ...
+
+            await start(op, member)  # in a handler"""
+
+        def declare(function: Callable[[Operation, *About], Awaitable[None]]) -> DeclaredStep[*About]:
+            step = DeclaredStep(name, function, attempts=attempts, within_s=within_s)
+            if name in self._handlers.steps:
+                raise ValueError(f"{self.slug} already has a step {name!r}")
+            self._handlers.steps[name] = step
+            return step
+
+        return declare
+
+    def undo_by_steps(self, kind: OperationKind, role: str = "", *, evidence: Look | None = None) -> None:
+        """Undo an operation kind by the undos of its steps, the last step first; then members get their status from
+        before. `evidence` returns evidence that a member does no work, if one can be ready before the operation ends.
+
+            app.undo_by_steps("add", role="worker")"""
+
+        async def undo(op: Operation) -> None:
+            await declared_steps.undo_by_steps(op, evidence)
+
+        self.undo(kind, role)(undo)
 
     def preview(self, kind: OperationKind, role: str = "") -> Callable[[PreviewHandler], PreviewHandler]:
         """Register the handler that reports, for a dry run, which work an operation would interrupt."""

@@ -3,8 +3,12 @@
 Values of an instance are shown while this process looks after it: with two replicas, one of them has each instance."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
+
+import prometheus_client
+from prometheus_client import Metric
+from prometheus_client.registry import Collector
 
 OBSERVED_AT = "gpuaas_app_observed_timestamp_seconds"
 _OBSERVED_HELP = "When the app looked at the instance last."
@@ -21,7 +25,7 @@ class Gauge(NamedTuple):
     labels: Mapping[str, str] = {}
 
 
-class Gauges:
+class Gauges(Collector):
     """The values of every instance that this process looks after."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
@@ -42,21 +46,12 @@ class Gauges:
 
     def text(self) -> str:
         """Return all values in the text format of Prometheus."""
-        by_name: dict[str, list[Gauge]] = {}
+        return prometheus_client.generate_latest(self).decode()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the values by their name, for the library that writes the text."""
+        by_name: dict[str, Metric] = {}
         for gauge in (each for values in self._by_instance.values() for each in values):
-            by_name.setdefault(gauge.name, []).append(gauge)
-        return "".join(_family(name, by_name[name]) for name in sorted(by_name))
-
-
-def _family(name: str, gauges: list[Gauge]) -> str:
-    lines = [f"# HELP {name} {gauges[0].help}", f"# TYPE {name} gauge", *map(_line, gauges)]
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _line(gauge: Gauge) -> str:
-    labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in gauge.labels.items())
-    return f"{gauge.name}{{{labels}}} {gauge.value!r}"
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+            family = by_name.setdefault(gauge.name, Metric(gauge.name, gauge.help, "gauge"))
+            family.add_sample(gauge.name, dict(gauge.labels), gauge.value)
+        yield from (by_name[name] for name in sorted(by_name))

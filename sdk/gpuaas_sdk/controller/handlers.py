@@ -8,9 +8,11 @@ from gpuaas_contract.catalog import Manifest
 from gpuaas_contract.operations import ASKING_KINDS, Preview
 
 from gpuaas_sdk.controller import rules
+from gpuaas_sdk.controller.declared_steps import DeclaredStep
+from gpuaas_sdk.controller.inputs import Forms
 from gpuaas_sdk.controller.operation import Operation
 from gpuaas_sdk.controller.reconciliation import Health
-from gpuaas_sdk.failures import NeedsOperator, Temporary
+from gpuaas_sdk.failures import NeedsOperator, Refused, Temporary
 
 Handler = Callable[[Operation], Awaitable[None]]
 """A function for an operation or its undo: `async def deploy(op: Operation) -> None`."""
@@ -35,10 +37,14 @@ class Handlers:
     """The handlers of one app."""
 
     app_slug: str
+    forms: Forms = field(default_factory=Forms)
+    """The forms of the app's manifest, whose defaults its handlers get."""
     operations: dict[Key, Handler] = field(default_factory=dict)
     undos: dict[Key, Handler] = field(default_factory=dict)
     previews: dict[Key, PreviewHandler] = field(default_factory=dict)
     actions: dict[str, ActionHandler] = field(default_factory=dict)
+    steps: dict[str, DeclaredStep[*tuple[Any, ...]]] = field(default_factory=dict)
+    """The steps of `App.step`, by name."""
     health: Health | None = None
     health_every_s: float = 10.0
     """The interval between two looks at an instance."""
@@ -47,6 +53,11 @@ class Handlers:
     def undoes(self) -> list[str]:
         """What the app can undo, as a claim lists it: a kind, or a kind for one role."""
         return sorted(f"{kind}/{role}" if role else kind for kind, role in self.undos)
+
+    @property
+    def step_undos(self) -> dict[str, Callable[..., Awaitable[None]]]:
+        """The undo of each declared step that has one, by the name of the step."""
+        return {name: step.undone_by for name, step in self.steps.items() if step.undone_by is not None}
 
     def unkept(self, manifest: Manifest) -> list[str]:
         """Return what the manifest promises and no handler does: operations, actions and health conditions. Pure.
@@ -97,6 +108,8 @@ class Handlers:
             return Preview(answered=False, notes=[f"The app {self.app_slug} has no preview of {op.preview_of}."])
         try:
             return await preview(op)
+        except Refused as error:
+            return Preview(answered=True, refusal=rules.refusal(error))
         except Temporary as error:
             # A person waits for the preview, so it is not tried again.
             return Preview(answered=False, notes=[f"The work is unknown: {error}"])

@@ -17,6 +17,7 @@ from gpuaas_sdk import machine
 from gpuaas_sdk.client import Client
 from gpuaas_sdk.controller import rules
 from gpuaas_sdk.controller.gauges import Gauges
+from gpuaas_sdk.controller.inputs import Forms
 from gpuaas_sdk.controller.operation.machines import Connect
 from gpuaas_sdk.controller.people import People
 from gpuaas_sdk.controller.reconciliation import Health, Reconciliation, Watch
@@ -70,9 +71,11 @@ class HealthLoop:
         connect: Connect = machine.connect,
         settings: HealthSettings = DEFAULT_SETTINGS,
         gauges: Gauges | None = None,
+        forms: Forms = Forms(),  # noqa: B008 - frozen
     ) -> None:
         self._client = client
         self._gauges = gauges
+        self._forms = forms
         self._app_slug = app_slug
         self._project_id = project_id
         self._name = name
@@ -225,6 +228,7 @@ class HealthLoop:
             wake=lambda: self._enqueue(instance_id),
             people=self._people.read,
             gauges=self._gauges,
+            forms=self._forms,
         )
 
     async def _healthy(self, now: Reconciliation) -> bool:

@@ -6,16 +6,20 @@ import asyncio
 import datetime
 from collections.abc import Awaitable, Callable, Iterable
 
+import msgspec
 from gpuaas_contract.instances import Member
 from gpuaas_contract.operations import Evidence, Leftover
 
+from gpuaas_sdk.controller import rules
 from gpuaas_sdk.controller.operation import Operation
-from gpuaas_sdk.failures import Permanent, Refused
+from gpuaas_sdk.failures import Permanent, Refused, Temporary
 from gpuaas_sdk.installs import Footprint, acts, removals, undo, uninstall
 from gpuaas_sdk.installs.acts import Acts
 from gpuaas_sdk.machine import Machine
 
 ERROR_MAX = 2000
+LEFT_ELSEWHERE = "left_elsewhere"
+"""Name in a member's detail of what was left on a machine that is not the member's."""
 
 Work = Callable[[Machine], Awaitable[None]]
 
@@ -63,6 +67,17 @@ async def only_by_force(op: Operation, reason: str, fix: str) -> None:
     if not op.force:
         raise Refused(reason, fix=fix)
     await op.say(f"continuing because force was requested, although {reason}")
+
+
+async def refusal(check: Awaitable[None]) -> str:
+    """Return why the check refuses the operation, and what to do; empty if it does not. For previews.
+
+    reason = await members.refusal(require_idle(op))"""
+    try:
+        await check
+    except Refused as error:
+        return rules.refusal(error)
+    return ""
 
 
 def never_ready() -> Evidence:
@@ -114,17 +129,49 @@ async def take_over(
 async def take_off(
     op: Operation, member: Member, machine: Machine, footprint: Footprint, app_acts: Acts = acts.NONE
 ) -> None:
-    """Take the role of the member off its machine, and report what was removed and left, for the statement.
+    """Take the role of the member off its machine, and report what was removed and left, for the statement. With the
+    last role, the artifacts that were placed there are removed too.
 
     await op.on(member, lambda machine: members.take_off(op, member, machine, KV))"""
 
     async def report(removal: removals.Removal) -> None:
         kept = {"packages_kept": list(removal.packages_kept)} if removal.packages_kept else {}
-        left = [Leftover(what=what[:200], why=why) for what, why in removal.left]
+        left = [*_left_elsewhere(op, member), *(Leftover(what=what[:200], why=why) for what, why in removal.left)]
         await op.report(member, detail=op.now(member).adapter_detail | kept, removed=list(removal.removed), left=left)
 
     instance_id, role = op.instance.instance_id, member.component_key
     await uninstall.remove_role(machine, footprint, instance_id, role, op.say, acts=app_acts, report=report)
+    if not any(_stays_on(other, member) for other in op.members):
+        await _unplace_all(op, member)
+
+
+def _stays_on(other: Member, member: Member) -> bool:
+    """Return whether another member of the instance stays on the machine of this one."""
+    here = other.allocation_id == member.allocation_id and other.member_id != member.member_id
+    return here and other.status != "removing"
+
+
+async def _unplace_all(op: Operation, member: Member) -> None:
+    """Remove the artifacts of the instance from the machine. If its agent does not do it, the statement lists them, and
+    the release of the machine removes them: a removal must not wait for that."""
+    try:
+        await op.unplace_all(member)
+    except (Temporary, Permanent) as error:
+        await op.say(f"{error}. The release of the machine removes it.")
+
+
+async def note_left(op: Operation, member: Member, leftover: Leftover) -> None:
+    """Report what is left on a machine that is not the member's, such as the goal of a move that did not end. It stays
+    in the statement when the app is taken off the member's machine.
+
+    await members.note_left(op, member, members.left_on(at_new, KV, "the move did not end"))"""
+    noted = [msgspec.structs.asdict(leftover)]
+    detail = op.now(member).adapter_detail | {LEFT_ELSEWHERE: noted}
+    await op.report(member, detail=detail, left=[leftover])
+
+
+def _left_elsewhere(op: Operation, member: Member) -> list[Leftover]:
+    return msgspec.convert(op.now(member).adapter_detail.get(LEFT_ELSEWHERE, []), list[Leftover])
 
 
 async def leave_untouched(op: Operation, member: Member) -> None:

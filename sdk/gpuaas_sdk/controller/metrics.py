@@ -7,12 +7,13 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
 from gpuaas_sdk.controller.gauges import Gauges
 
 REQUEST_S = 5.0
 """A connection that has not sent its request after this time is closed."""
 REQUEST_BYTES_MAX = 8192
-_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Address(NamedTuple):
@@ -56,7 +57,5 @@ def _response(request: bytes, gauges: Gauges) -> bytes:
 
 def _page(status: str, text: str, more: str = "") -> bytes:
     body = text.encode()
-    head = (
-        f"HTTP/1.1 {status}\r\nContent-Type: {_TYPE}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n{more}\r\n"
-    )
-    return head.encode() + body
+    types = f"Content-Type: {CONTENT_TYPE_PLAIN_0_0_4}\r\nContent-Length: {len(body)}\r\n"
+    return f"HTTP/1.1 {status}\r\n{types}Connection: close\r\n{more}\r\n".encode() + body

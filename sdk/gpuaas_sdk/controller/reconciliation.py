@@ -40,8 +40,9 @@ from gpuaas_contract.runtime import (
 from gpuaas_contract.usage import USAGE_REPORT, ReportedUsage, ReportUsage, UsageReceipt
 
 from gpuaas_sdk.client import Client
-from gpuaas_sdk.controller import rest, rules
+from gpuaas_sdk.controller import inputs, rest, rules
 from gpuaas_sdk.controller.gauges import Gauge, Gauges
+from gpuaas_sdk.controller.inputs import Forms, Inputs
 from gpuaas_sdk.controller.observers import ObserverMachines
 from gpuaas_sdk.controller.operation.machines import Connect
 from gpuaas_sdk.controller.samples import Samples
@@ -117,9 +118,11 @@ class Reconciliation:
         wake: Callable[[], None],
         people: ReadPeople,
         gauges: Gauges | None = None,
+        forms: Forms = Forms(),  # noqa: B008 - frozen
     ) -> None:
-        """`wake` causes another look. Without `gauges`, this process serves no metrics."""
-        self.instance = instance
+        """`wake` causes another look. Without `gauges`, this process serves no metrics. `forms` has the defaults of the
+        inputs."""
+        self.instance = msgspec.structs.replace(instance, inputs=forms.of_instance(instance.inputs))
         """The instance as it was at the beginning of the look."""
         self._client = client
         self._stewardships = stewardships
@@ -151,8 +154,14 @@ class Reconciliation:
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """The inputs of the instance."""
+        """The inputs of the instance, with the defaults of the deploy form for fields without a chosen value."""
         return self.instance.inputs
+
+    def inputs_as(self, kind: type[Inputs]) -> Inputs:
+        """Return the inputs of the instance as a struct or dataclass of the app.
+
+        settings = now.inputs_as(Settings)"""
+        return inputs.converted(self.inputs, kind)
 
     @property
     def kept(self) -> dict[str, Any]:

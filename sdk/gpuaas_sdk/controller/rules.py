@@ -2,13 +2,13 @@
 changes."""
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from gpuaas_contract.errors import ApiError, SecretAlreadyDelivered
 from gpuaas_contract.instances import Instance, Member
 from gpuaas_contract.lifecycles import SERVING_MEMBER
-from gpuaas_contract.operations import FailureClass, Operation, OperationKind, Target
+from gpuaas_contract.operations import FailureClass, Operation, OperationKind, Step, Target
 from gpuaas_contract.protocol import report as protocol
 from gpuaas_contract.protocol import steps
 from gpuaas_contract.runtime import FailOperation, ObservedMember, ReportedCondition, ReportMember
@@ -64,6 +64,11 @@ def failure_of(error: Exception, epoch: int, *, backs_out: bool = False) -> Fail
     )
 
 
+def refusal(error: Refused) -> str:
+    """Return why an operation would be refused and what to do, as a preview shows it."""
+    return clipped(f"{error}. Fix: {error.fix}" if error.fix else str(error))
+
+
 def backs_out(record: Operation) -> bool:
     """Return whether the operation is being undone, after a cancel or to compensate a failure."""
     return record.compensating or record.status == "cancelling"
@@ -72,6 +77,41 @@ def backs_out(record: Operation) -> bool:
 def finished_steps(record: Operation) -> set[tuple[str, str]]:
     """Return name and member id of every step that succeeded and must not run again."""
     return {(step.name, step.member_id) for step in record.steps if steps.is_done(step, record.exits_taken)}
+
+
+UNDO = "undo "
+"""What the name of the step begins with that undoes another step."""
+
+
+def begun_steps(steps_of_operation: Iterable[Step]) -> list[tuple[str, str]]:
+    """Return name and member id of every step that began and was not undone since, in the order of their start."""
+    listed = list(steps_of_operation)
+    undone_at = {
+        (step.name.removeprefix(UNDO), step.member_id): step.ended_at
+        for step in listed
+        if step.name.startswith(UNDO) and step.state == "succeeded" and step.ended_at
+    }
+
+    def is_undone(step: Step) -> bool:
+        at = undone_at.get((step.name, step.member_id))
+        return at is not None and step.ended_at is not None and step.ended_at <= at
+
+    return [(step.name, step.member_id) for step in listed if not is_undone(step)]
+
+
+def undo_order(begun: Iterable[tuple[str, str]], undoable: Collection[str]) -> list[dict[str, list[str]]]:
+    """Return the names of the steps to undo, by member id, in rounds: the last step first.
+
+    A step of the whole operation is a round of its own. Steps of members between two of these are one round, because
+    members do not wait for each other."""
+    rounds: list[dict[str, list[str]]] = []
+    for name, member_id in reversed(list(begun)):
+        if name not in undoable:
+            continue
+        if not member_id or not rounds or "" in rounds[-1]:
+            rounds.append({})
+        rounds[-1].setdefault(member_id, []).append(name)
+    return rounds
 
 
 def moves(kind: OperationKind, member: Member, report: ReportMember) -> bool:

@@ -128,6 +128,7 @@ class Runner:
             connect=self._connect,
             settings=self._settings.health,
             gauges=self._gauges,
+            forms=self._handlers.forms,
         )
 
     async def _free_slot(self) -> None:
@@ -198,7 +199,15 @@ class Runner:
         """Run the handler of the operation. If it changes the whole instance, the health handler waits for its end.
         While it works on some members, the others are looked at: a drain can wait for a day."""
         instance_id, claim = claimed.record.instance_id, claimed.claim
-        operation = Operation(claimed.lease, claimed.instance, claim.members, claim.holds, connect=self._connect)
+        operation = Operation(
+            claimed.lease,
+            claimed.instance,
+            claim.members,
+            claim.holds,
+            connect=self._connect,
+            forms=self._handlers.forms,
+            step_undos=self._handlers.step_undos,
+        )
         if self._health_loop is not None and claimed.record.kind in INSTANCE_KINDS:
             self._health_loop.interrupt(instance_id)
         try:

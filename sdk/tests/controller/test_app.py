@@ -53,6 +53,15 @@ def test_an_action_the_manifest_does_not_name_is_refused(app: App) -> None:
         app.action("polish")
 
 
+def test_undos_and_previews_of_what_the_manifest_does_not_list_are_refused(app: App) -> None:
+    with pytest.raises(ValueError, match="does not list 'restart' in its instance_operations"):
+        app.undo("restart")
+    with pytest.raises(ValueError, match="role 'head' does not list 'drain'"):
+        app.undo_by_steps("drain", role="head")
+    with pytest.raises(ValueError, match="role 'head' does not list 'drain'"):
+        app.preview("drain", role="head")
+
+
 def test_what_is_never_undone_or_previewed_takes_no_such_handler(app: App) -> None:
     with pytest.raises(ValueError, match="an undo handler for decommission is never called"):
         app.undo("decommission")

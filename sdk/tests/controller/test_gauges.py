@@ -22,13 +22,19 @@ def test_values_of_all_instances_are_shown_once_for_each_name_with_their_labels(
     assert _with_two_instances().text() == (
         "# HELP demo_jobs Jobs by state.\n"
         "# TYPE demo_jobs gauge\n"
-        'demo_jobs{instance_id="inst_1",instance_name="one",state="running"} 3\n'
+        'demo_jobs{instance_id="inst_1",instance_name="one",state="running"} 3.0\n'
         'demo_jobs{instance_id="inst_2",instance_name="two",state="a \\"b\\"\\\\\\n"} 0.5\n'
         "# HELP gpuaas_app_observed_timestamp_seconds When the app looked at the instance last.\n"
         "# TYPE gpuaas_app_observed_timestamp_seconds gauge\n"
         'gpuaas_app_observed_timestamp_seconds{instance_id="inst_1",instance_name="one"} 1000.5\n'
         'gpuaas_app_observed_timestamp_seconds{instance_id="inst_2",instance_name="two"} 1000.5\n'
     )
+
+
+def test_the_help_of_a_gauge_stays_one_line() -> None:
+    gauges = Gauges(clock=lambda: 1000.5)
+    gauges.set("inst_1", "one", [Gauge("demo_jobs", "Jobs\nby \\ state.", 3)])
+    assert "# HELP demo_jobs Jobs\\nby \\\\ state.\n# TYPE demo_jobs gauge\n" in gauges.text()
 
 
 def test_a_look_replaces_the_values_of_its_instance_and_a_dropped_instance_has_none() -> None:
@@ -97,7 +103,7 @@ async def test_what_the_health_handler_measures_is_shown_while_this_process_look
     running = asyncio.create_task(runner.run())
     async with asyncio.timeout(60):
         await measured.wait()
-    shown = f'demo_members{{instance_id="{instance.instance_id}",instance_name="{instance.name}"}} 1'
+    shown = f'demo_members{{instance_id="{instance.instance_id}",instance_name="{instance.name}"}} 1.0'
     assert shown in gauges.text()
     running.cancel()
     await asyncio.wait({running})

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from gpuaas_sdk.controller import App, Operation, Preview, Temporary, Work
+from gpuaas_sdk.controller import App, Operation, Preview, Refused, Temporary, Work
 from gpuaas_sdk.testing import FakePlatform
 
 Working = Callable[..., AbstractAsyncContextManager[None]]
@@ -64,6 +64,21 @@ async def test_a_preview_that_cannot_be_answered_now_ends_at_once_with_the_reaso
         False,
         ["The work is unknown: the scheduler does not answer"],
     )
+
+
+async def test_a_preview_that_is_refused_shows_why_the_operation_would_be(
+    app: App, platform: FakePlatform, working: Working
+) -> None:
+    @app.preview("stop")
+    async def stop(op: Operation) -> Preview:
+        assert op.force
+        raise Refused("2 jobs run", fix="wait for them")
+
+    operation = platform.ask_preview(platform.add_instance({}, ready=True), "stop", force=True)
+    async with working():
+        ended = await platform.ended(operation.operation_id)
+    assert ended.preview is not None
+    assert (ended.status, ended.preview.refusal) == ("succeeded", "2 jobs run. Fix: wait for them")
 
 
 async def test_an_app_without_a_preview_handler_answers_that_it_has_none(

@@ -158,7 +158,9 @@ def test_a_key_of_openssl_can_sign(tmp_path: Path) -> None:
     text = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    assert signatures.read_key(text).private_bytes_raw() == key.private_bytes_raw()
+    read = signatures.read_key(text)
+    assert isinstance(read, Ed25519PrivateKey)
+    assert read.private_bytes_raw() == key.private_bytes_raw()
 
 
 def test_packages_of_the_machines_release_are_never_taken_from_a_newer_one() -> None:

@@ -27,13 +27,7 @@ async def change(
     """Change the settings of the cluster to those of the inputs. If Slurm does not take them, put the old ones back.
 
     `known`: the inputs from which the app may have written the present file. A file from other inputs was edited."""
-    text = await unedited(machine, instance_id, known)
-    present = config.present(text)
-    if present.is_held:
-        raise Refused(
-            "an upgrade of this cluster is not finished, and no job starts until it is",
-            fix="retry or undo the upgrade: gpuaas op list",
-        )
+    present = await _unheld(machine, instance_id, known)
     wanted = config.slurm_conf(cluster.changed(instance_id, inputs, present))
     answers = await slurm.controller_answers(machine)
     if not answers.ok:
@@ -49,6 +43,25 @@ async def change(
             f"Slurm did not take the new settings, so the old ones were put back: {problem}",
             fix=f"gpuaas ssh {machine.hostname} --root -- sudo tail -n 50 /var/log/slurm/slurmctld.log",
         )
+
+
+async def require_changeable(
+    machine: Machine, instance_id: str, inputs: config.Inputs, known: Sequence[config.Inputs]
+) -> None:
+    """Refuse a change that cannot work now. Changes nothing."""
+    await _unheld(machine, instance_id, known)
+    await _refuse_jobs_in(machine, choices.removed(inputs.scheduler, await partitions_text(machine)))
+
+
+async def _unheld(machine: Machine, instance_id: str, known: Sequence[config.Inputs]) -> config.Present:
+    """Return what slurm.conf has. Refuse an edited file, and a cluster whose upgrade is not finished."""
+    present = config.present(await unedited(machine, instance_id, known))
+    if present.is_held:
+        raise Refused(
+            "an upgrade of this cluster is not finished, and no job starts until it is",
+            fix="retry or undo the upgrade: gpuaas op list",
+        )
+    return present
 
 
 async def unedited(machine: Machine, instance_id: str, known: Sequence[config.Inputs]) -> str:

@@ -6,16 +6,13 @@ daemon restarts. Every function can be repeated after an interruption."""
 
 import secrets
 
-from gpuaas_sdk import checks
 from gpuaas_sdk.checks import Check, Show
-from gpuaas_sdk.failures import Permanent
 from gpuaas_sdk.machine import Machine
 
 from gpuaas_app_slurm.settings import Settings
 from gpuaas_app_slurm.workload import accounting, key_sets, keys, moves, repairs, reporter, slurm, state
 
 KEY_BYTES = 1024
-POLL_S = 0.5
 RELEASE_MIN = (24, 5)
 """The first release of Slurm that reads a key set."""
 
@@ -64,9 +61,9 @@ async def restart_head(head: Machine, cluster_name: str, settings: Settings, pro
     """Have the daemons of the controller machine use its keys, slurmdbd first. Wait until both answer."""
     await moves.refuse_begun(head)
     await repairs.restart(head, "slurmdbd", progress)
-    await _until(lambda: accounting.ready(head, cluster_name), settings.accounting_start_s, head, progress)
+    await repairs.until(lambda: accounting.ready(head, cluster_name), settings.accounting_start_s, head, progress)
     await repairs.restart(head, "slurmctld", progress)
-    await _until(lambda: slurm.controller_answers(head), settings.controller_start_s, head, progress)
+    await repairs.until(lambda: slurm.controller_answers(head), settings.controller_start_s, head, progress)
     await _restart_slurmd(head, settings, progress)
 
 
@@ -103,13 +100,4 @@ async def _restart_slurmd(machine: Machine, settings: Settings, progress: Show) 
     """Restart slurmd if it runs, and wait until slurmctld accepts a message from this machine."""
     if await repairs.is_active(machine, "slurmd"):
         await repairs.restart(machine, "slurmd", progress)
-        await _until(lambda: slurm.controller_answers(machine), settings.join_s, machine, progress)
-
-
-async def _until(ask: checks.Ask, timeout_s: float, machine: Machine, progress: Show) -> None:
-    check = await checks.until(ask, within_s=timeout_s, every_s=POLL_S, show=progress)
-    if not check.ok:
-        raise Permanent(
-            f"a daemon on {machine.hostname} did not start with the keys: {check.reason}",
-            fix=f"gpuaas ssh {machine.hostname} --root -- sudo journalctl -n 50 -u 'slurm*'",
-        )
+        await repairs.until(lambda: slurm.controller_answers(machine), settings.join_s, machine, progress)

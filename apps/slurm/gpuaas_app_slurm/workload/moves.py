@@ -163,11 +163,16 @@ async def refuse_begun(machine: Machine) -> None:
     """Refuse to start daemons of the controller on the old machine of a move that did not end."""
     to = await begun(machine)
     if to is not None:
-        raise Refused(
-            f"the move of the controller from {machine.hostname} to {to.node_name} did not end. {to.node_name} may "
-            "have the newest queue and accounting and run slurmctld: do not release it",
-            fix=f"gpuaas op retry {to.operation_id} --reason TEXT",
-        )
+        raise not_ended(machine.hostname, to)
+
+
+def not_ended(name: str, to: Begun) -> Refused:
+    """Return the refusal while a move from this machine did not end."""
+    return Refused(
+        f"the move of the controller from {name} to {to.node_name} did not end. {to.node_name} may have the newest "
+        "queue and accounting and run slurmctld: do not release it",
+        fix=f"gpuaas op retry {to.operation_id} --reason TEXT",
+    )
 
 
 async def mark(machine: Machine, name: Mark) -> None:

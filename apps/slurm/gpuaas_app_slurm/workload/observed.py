@@ -38,6 +38,8 @@ class Report(msgspec.Struct, frozen=True):
     """`runs` while the key of the cluster is replaced, `left` if that did not end."""
     move: dict[str, str] = {}
     """`node_name` and `operation_id` of a move of the controller from this machine that has begun and not ended."""
+    upgrade: dict[str, str] = {}
+    """`operation_id` of the last upgrade from this controller machine, and the `package_version` before it."""
     package: str = ""
     """Version of the installed package."""
     time_service: str = ""

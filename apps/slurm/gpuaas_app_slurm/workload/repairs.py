@@ -68,10 +68,8 @@ async def controller(
         if restarts or changed or not await is_active(machine, unit):
             await restart(machine, unit, progress)
         if unit == "slurmdbd":
-            await _until(
-                lambda: accounting.ready(machine, cluster_name), settings.accounting_start_s, machine, progress
-            )
-    await _until(lambda: slurm.controller_answers(machine), settings.controller_start_s, machine, progress)
+            await until(lambda: accounting.ready(machine, cluster_name), settings.accounting_start_s, machine, progress)
+    await until(lambda: slurm.controller_answers(machine), settings.controller_start_s, machine, progress)
     if restarts or changed or not (await rest.answers(machine)).ok:
         await rest.start(machine, settings, progress)
     await reporter.ensure(machine, roles_here)
@@ -92,14 +90,15 @@ async def _until_usable(machine: Machine, controller: Machine, settings: Setting
             return Check(True)
         return state.node_takes_work(machine.hostname, node)
 
-    await _until(usable, settings.join_s, machine, progress)
+    await until(usable, settings.join_s, machine, progress)
 
 
-async def _until(ask: checks.Ask, timeout_s: float, machine: Machine, progress: Show) -> None:
+async def until(ask: checks.Ask, timeout_s: float, machine: Machine, progress: Show) -> None:
+    """Wait until the daemons of a machine work. Fail with where to look if they do not."""
     check = await checks.until(ask, within_s=timeout_s, every_s=POLL_S, show=progress)
     if not check.ok:
         raise Permanent(
-            f"{machine.hostname} was not repaired: {check.reason}",
+            f"the daemons of {machine.hostname} do not work: {check.reason}",
             fix=f"gpuaas ssh {machine.hostname} --root -- sudo journalctl -n 50 -u 'slurm*' -u mariadb",
         )
 

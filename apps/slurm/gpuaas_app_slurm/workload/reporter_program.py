@@ -22,6 +22,7 @@ FILES = "/etc/slurm/gpuaas-files"
 KEYS = ("/etc/slurm/slurm.key", "/etc/munge/munge.key")
 KEY_SET = "/etc/slurm/slurm.jwks"
 MOVE = "/var/lib/gpuaas-app/slurm-move/begun"
+UPGRADE = "/var/lib/gpuaas-app/slurm-backup"
 ROTATION_S = 900.0
 """A key set that has not changed for this long was left by a replacement of the key that did not end."""
 TIME_SERVICES = ("chrony", "chronyd", "systemd-timesyncd", "ntpsec", "ntpd", "ntp")
@@ -56,6 +57,7 @@ def collect(units: list[str]) -> dict[str, Any]:
         "key": key_digest(),
         "rotation": rotation(),
         "move": move(),
+        "upgrade": upgrade(),
         "package": package_version(),
         "time_service": time_service(),
     }
@@ -139,6 +141,18 @@ def move() -> dict[str, Any]:
         return {}
     except (ValueError, KeyError):
         return {"node_name": "another machine", "operation_id": "ID"}
+
+
+def upgrade() -> dict[str, Any]:
+    """Return the last upgrade of this controller machine, and from which version; empty if it was returned from."""
+    if os.path.exists(f"{UPGRADE}/returned") or not os.path.exists(f"{UPGRADE}/done"):
+        return {}
+    try:
+        with open(f"{UPGRADE}/before.json") as file:
+            noted = json.load(file)
+            return {name: noted[name] for name in ("operation_id", "package_version")}
+    except (OSError, ValueError, KeyError):
+        return {}
 
 
 def package_version() -> str:

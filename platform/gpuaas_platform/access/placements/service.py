@@ -1,4 +1,4 @@
-"""Place an artifact on a machine, for a controller that has claimed an operation there.
+"""Place an artifact on a machine or remove it, for a controller that has claimed an operation there.
 
 The node fetches the content with its own token, while the placement is queued for it. So the task contains no
 secret.
@@ -6,15 +6,17 @@ secret.
 
 import datetime
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.artifacts import Artifact
 from gpuaas_contract.capacity import Allocation
 from gpuaas_contract.event_types import ArtifactPlacementChanged
-from gpuaas_contract.node import FETCH_TASK, TaskError, TaskResult
+from gpuaas_contract.lifecycles import PlacementState
+from gpuaas_contract.node import FETCH_TASK, UNPLACE_TASK, TaskError, TaskResult
 from gpuaas_contract.paths import PlacedContentPath, PlacementPath, ProjectArtifactPath
-from gpuaas_contract.placements import ArtifactPlacement, PlaceArtifact, PlacementQuery
+from gpuaas_contract.placements import ArtifactPlacement, PlaceArtifact, PlacementQuery, UnplaceArtifact
 from gpuaas_contract.wire import NoBody
 
 from gpuaas_platform.access.machines import rules as machine_rules
@@ -35,7 +37,7 @@ from gpuaas_platform.record import service as record
 
 reactions = Reactions()
 RETAINED = Retained("access.placements", lambda _: 86_400, store.is_old, store.forget)
-"""Placements are deleted one day after they expired."""
+"""Placements are deleted one day after they expired, unless the artifact is still on its machine."""
 
 
 async def place(tx: db.Tx, call: Call[ProjectArtifactPath], body: PlaceArtifact) -> ArtifactPlacement:
@@ -45,19 +47,27 @@ async def place(tx: db.Tx, call: Call[ProjectArtifactPath], body: PlaceArtifact)
     await grants.check_claim(tx, call, allocation, body.operation_id, body.epoch)
     machine_rules.check_open(allocation)
     await artifacts.check_deliverable(tx, project, artifact)
-    placement = await _begin(tx, call, artifact, allocation, body)
-    params = {
-        "placement_id": placement.placement_id,
-        "allocation_id": placement.allocation_id,
-        "user": allocation.username_on_node,
-        "digest": placement.digest,
-        "size_bytes": placement.size_bytes,
-        "mode": placement.mode,
-    }
-    ttl_s = int((placement.expires_at - call.now).total_seconds())
-    about = (placement.node_id, FETCH_TASK, placement.placement_id)
-    await tasks.queue(tx, call.site, call.origin, *about, params, project_id=project.project_id, ttl_s=ttl_s)
+    fetch_s_max = rules.fetch_s_max(artifact.size_bytes, call.site.settings.task_ttl_s)
+    draft = _draft(call, artifact, allocation, body.operation_id, state="queued", answer_s_max=fetch_s_max)
+    placement = msgspec.structs.replace(draft, mode=body.mode)
+    fetching = {"size_bytes": placement.size_bytes, "mode": placement.mode}
+    await _begin(tx, call, placement, FETCH_TASK, fetching | {"user": allocation.username_on_node})
     return placement
+
+
+async def unplace(tx: db.Tx, call: Call[ProjectArtifactPath], body: UnplaceArtifact) -> ArtifactPlacement:
+    """Queue the removal of an artifact. Whether it may still be delivered does not matter: it must be possible to
+    remove an artifact that was revoked."""
+    project, artifact = call.in_project(), await artifacts.visible(tx, call)
+    allocation = await allocations.in_project(tx, project.project_id, body.allocation_id)
+    await grants.check_claim(tx, call, allocation, body.operation_id, body.epoch)
+    machine_rules.check_open(allocation)
+    answer_s_max = call.site.settings.task_ttl_s
+    draft = _draft(call, artifact, allocation, body.operation_id, state="removing", answer_s_max=answer_s_max)
+    placed = await _placed(tx, draft)
+    removal = rules.removing(placed[-1], draft.expires_at) if placed else draft
+    await _begin(tx, call, removal, UNPLACE_TASK, {"user": allocation.username_on_node})
+    return removal
 
 
 async def wait_for(call: Call[PlacementPath, PlacementQuery], _: NoBody) -> ArtifactPlacement:
@@ -71,7 +81,7 @@ async def wait_for(call: Call[PlacementPath, PlacementQuery], _: NoBody) -> Arti
         return placement
 
     topic, wait_s = _topic(path.placement_id), call.query.wait_s
-    return await call.poll(topic, wait_s, look, lambda placement: placement.state != "queued")
+    return await call.poll(topic, wait_s, look, rules.has_ended)
 
 
 async def open_content(call: Call[PlacedContentPath]) -> Source:
@@ -96,10 +106,12 @@ async def record_result(tx: db.Tx, origin: Origin, placement_id: str, result: Ta
 
 
 async def on_allocations(reader: db.Reader, allocation_ids: Sequence[str]) -> list[ArtifactPlacement]:
-    """Return the artifacts that were placed on these allocations."""
+    """Return the artifacts that were placed on these allocations, and those that were removed from them since."""
     if not allocation_ids:
         return []
-    where = f"state = 'placed' AND allocation_id IN ({db.marks(len(allocation_ids))}) ORDER BY placement_id"
+    where = (
+        f"state IN ('placed', 'removed') AND allocation_id IN ({db.marks(len(allocation_ids))}) ORDER BY placement_id"
+    )
     return await store.PLACEMENTS.find(reader, where, *allocation_ids)
 
 
@@ -108,17 +120,43 @@ async def fetch_ended(tx: db.Tx, ended: TaskEnded) -> None:
     await record_result(tx, ended.origin, ended.subject_id, ended.result)
 
 
+@reactions.to(TaskEnded, UNPLACE_TASK)
+async def removal_ended(tx: db.Tx, ended: TaskEnded) -> None:
+    """Record the result of a removal. The same content is one file on a machine, so every placement of it ends."""
+    removal = await store.PLACEMENTS.get(tx, ended.subject_id)
+    if removal is None or removal.state != "removing":
+        return
+    outcome = rules.with_removal(removal, ended.result, ended.origin.now)
+    await _save(tx, ended.origin, outcome)
+    if outcome.state == "removed":
+        # A node does one task after another, so what was requested after the removal is not placed yet.
+        for placement in await _placed(tx, removal):
+            await _save(tx, ended.origin, rules.removed(placement, ended.origin.now))
+
+
 @reactions.to(ReleaseStarted)
 async def release_started(tx: db.Tx, started: ReleaseStarted) -> None:
-    """End queued placements and withdraw their tasks: a fetch must not run after the machine was cleaned."""
+    """End placements and removals in progress and withdraw their tasks: a fetch must not run after the machine was
+    cleaned. The release removes what was placed."""
     allocation, origin = started.allocation, started.origin
     error = TaskError(
         code="allocation_released", message="The artifact was not placed, because the machine is being released."
     )
-    where = "state = 'queued' AND allocation_id = $1"
+    where = "state IN ('queued', 'removing', 'placed') AND allocation_id = $1"
     for placement in await store.PLACEMENTS.find(tx, where, allocation.allocation_id):
-        await _save(tx, origin, rules.failed(placement, error, origin.now))
-        await tasks.withdraw(tx, allocation.node_id, placement.placement_id, origin.now)
+        if placement.state == "queued":
+            await _save(tx, origin, rules.failed(placement, error, origin.now))
+        else:
+            await _save(tx, origin, rules.removed(placement, origin.now))
+        if placement.state != "placed":
+            await tasks.withdraw(tx, allocation.node_id, placement.placement_id, origin.now)
+
+
+async def _placed(reader: db.Reader, like: ArtifactPlacement) -> list[ArtifactPlacement]:
+    """Return the placements of the same content on the same machine, oldest first."""
+    where = "state = 'placed' AND allocation_id = $1 ORDER BY placement_id"
+    placed = await store.PLACEMENTS.find(reader, where, like.allocation_id)
+    return [placement for placement in placed if placement.digest == like.digest]
 
 
 async def _deliverable(reader: db.Reader, placement: ArtifactPlacement) -> Artifact:
@@ -128,11 +166,16 @@ async def _deliverable(reader: db.Reader, placement: ArtifactPlacement) -> Artif
     return artifact
 
 
-async def _begin(
-    tx: db.Tx, call: Call, artifact: Artifact, allocation: Allocation, body: PlaceArtifact
+def _draft(
+    call: Call,
+    artifact: Artifact,
+    allocation: Allocation,
+    operation_id: str,
+    *,
+    state: PlacementState,
+    answer_s_max: int,
 ) -> ArtifactPlacement:
-    fetch_s_max = rules.fetch_s_max(artifact.size_bytes, call.site.settings.task_ttl_s)
-    placement = ArtifactPlacement(
+    return ArtifactPlacement(
         placement_id=ids.new("plc"),
         org_id=allocation.org_id,
         project_id=allocation.project_id,
@@ -140,21 +183,33 @@ async def _begin(
         name=artifact.name,
         digest=artifact.digest,
         size_bytes=artifact.size_bytes,
-        mode=body.mode,
+        mode="0644",
         allocation_id=allocation.allocation_id,
         node_id=allocation.node_id,
         node_name=allocation.node_name,
-        operation_id=body.operation_id,
+        operation_id=operation_id,
         actor_id=call.caller.actor_id,
-        state="queued",
+        state=state,
         correlation_id=call.origin.correlation_id,
         created_at=call.now,
-        expires_at=call.now + datetime.timedelta(seconds=fetch_s_max),
+        expires_at=call.now + datetime.timedelta(seconds=answer_s_max),
     )
-    await store.PLACEMENTS.insert(tx, placement)
+
+
+async def _begin(tx: db.Tx, call: Call, placement: ArtifactPlacement, task: str, more: Mapping[str, str | int]) -> None:
+    known = await store.PLACEMENTS.get(tx, placement.placement_id)
+    await (store.PLACEMENTS.save if known else store.PLACEMENTS.insert)(tx, placement)
     call.details.update(digest=placement.digest, node_id=placement.node_id, operation_id=placement.operation_id)
     await _announce(tx, call.origin, placement)
-    return placement
+    params = {
+        "placement_id": placement.placement_id,
+        "allocation_id": placement.allocation_id,
+        "digest": placement.digest,
+        **more,
+    }
+    ttl_s = int((placement.expires_at - call.now).total_seconds())
+    about = (placement.node_id, task, placement.placement_id)
+    await tasks.queue(tx, call.site, call.origin, *about, params, project_id=placement.project_id, ttl_s=ttl_s)
 
 
 async def _save(tx: db.Tx, origin: Origin, placement: ArtifactPlacement) -> None:

@@ -15,10 +15,14 @@ PLACEMENTS = Table(
 )
 
 
+_OLD = "expires_at < $1 AND state <> 'placed'"
+"""What is on a machine stays on record, because the statement of a later teardown lists it."""
+
+
 async def is_old(reader: db.Reader, before: int) -> bool:
-    return await reader.one("SELECT 1 FROM artifact_placements WHERE expires_at < $1 LIMIT 1", before) is not None
+    return await reader.one(f"SELECT 1 FROM artifact_placements WHERE {_OLD} LIMIT 1", before) is not None  # noqa: S608
 
 
 async def forget(tx: db.Tx, before: int, limit: int) -> None:
-    old = "SELECT placement_id FROM artifact_placements WHERE expires_at < $1 LIMIT $2"
+    old = f"SELECT placement_id FROM artifact_placements WHERE {_OLD} LIMIT $2"  # noqa: S608
     await tx.run(f"DELETE FROM artifact_placements WHERE placement_id IN ({old})", before, limit)  # noqa: S608

@@ -1,4 +1,4 @@
-"""Create and delete role bindings at the platform, an organisation or a project.
+"""Create and delete role bindings at the platform, for an app, in an organisation or a project.
 
 Break-glass is temporary access to a project in an emergency. It needs a reason, is reported to the tenant, and
 expires."""
@@ -6,15 +6,17 @@ expires."""
 import datetime
 import functools
 
+import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.bindings import REASON_LENGTH_MIN, BindRole, BreakGlass, RoleBinding
-from gpuaas_contract.event_types import BreakGlassEnded, BreakGlassGranted
+from gpuaas_contract.catalog import Slug
+from gpuaas_contract.event_types import AppBindingChanged, BreakGlassEnded, BreakGlassGranted
 from gpuaas_contract.identity import Project
-from gpuaas_contract.paths import BindingPath, OrgBindingPath, Path, ProjectBindingPath
+from gpuaas_contract.paths import AppBindingPath, AppPath, BindingPath, OrgBindingPath, Path, ProjectBindingPath
 from gpuaas_contract.permissions import BREAK_GLASS, GRANTABLE
 from gpuaas_contract.wire import NoBody, Page, PageQuery
 
-from gpuaas_platform.call import Call
+from gpuaas_platform.call import PLATFORM, Call
 from gpuaas_platform.identity import authority, orgs, rules, store
 from gpuaas_platform.identity.posix import service as posix
 from gpuaas_platform.identity.users import service as users
@@ -22,12 +24,16 @@ from gpuaas_platform.kit import db, paging, structs
 from gpuaas_platform.record import service as record
 
 _LEVELS: tuple[rules.Level, ...] = ("platform", "org", "project")
-"""The level of each scope in `authority.Scopes`, in the same order."""
+"""The level of each scope of a platform, an organisation or a project, in the same order."""
+
+
+BindingCall = Call[BindingPath] | Call[AppBindingPath] | Call[OrgBindingPath] | Call[ProjectBindingPath]
+"""A request about one role binding at any level."""
 
 
 async def create(tx: db.Tx, call: Call, body: BindRole) -> RoleBinding:
-    scopes, caller = authority.scopes_at(call.owner), call.caller
-    level, scope = _LEVELS[len(scopes) - 1], scopes[-1]
+    (level, scopes), caller = _target(call), call.caller
+    scope = scopes[-1]
     user_id = await users.id_of(tx, call, body.user_id)
     if user_id is None:
         raise errors.ValidationFailed("There is no user with this id.", details={"field": "user_id"})
@@ -43,18 +49,18 @@ async def create(tx: db.Tx, call: Call, body: BindRole) -> RoleBinding:
     if call.owner.org_id:
         await posix.ensure(tx, call.site.settings, call.owner.org_id, user_id, call.now)
     call.details.update(user_id=user_id, role=body.role)
-    return await _at(tx, call, scope, binding_id)
+    binding = await _at(tx, call, scope, binding_id)
+    await _announce(tx, call, binding, granted=True)
+    return binding
 
 
 async def list_bindings(reader: db.Reader, call: Call[Path, PageQuery]) -> Page[RoleBinding]:
-    read = functools.partial(store.bindings_at, reader, authority.scopes_at(call.owner)[-1], call.now)
+    read = functools.partial(store.bindings_at, reader, _target(call)[1][-1], call.now)
     return await paging.page("bindings", call.query, read, lambda binding: binding.binding_id)
 
 
-async def delete(
-    tx: db.Tx, call: Call[BindingPath] | Call[OrgBindingPath] | Call[ProjectBindingPath], _: NoBody
-) -> RoleBinding:
-    scope, binding_id = authority.scopes_at(call.owner)[-1], call.path.binding_id
+async def delete(tx: db.Tx, call: BindingCall, _: NoBody) -> RoleBinding:
+    scope, binding_id = _target(call)[1][-1], call.path.binding_id
     binding = await _at(tx, call, scope, binding_id)
     role, user_id = binding.role, binding.user_id
     if role in rules.ALWAYS_HELD and not await store.others_holding(tx, role, scope, apart_from=user_id):
@@ -66,6 +72,7 @@ async def delete(
     tx.wake(posix.TOPIC)
     if role == BREAK_GLASS:
         await _announce_end(tx, call, call.in_project(), binding)
+    await _announce(tx, call, binding, granted=False)
     call.details.update(user_id=user_id, role=role)
     return binding
 
@@ -108,6 +115,26 @@ async def end_break_glass(tx: db.Tx, call: Call[BindingPath], _: NoBody) -> Role
     await record.audit(tx, call.origin, "identity.break_glass.ended", binding_id, project, details=details)
     call.details.update(details, project_id=project.project_id)
     return binding
+
+
+def _target(call: Call) -> tuple[rules.Level, authority.Scopes]:
+    """Return the level and the scopes of the path. Refuse a slug that no app can have."""
+    if not isinstance(call.path, AppPath):
+        scopes = authority.scopes_at(call.owner)
+        return _LEVELS[len(scopes) - 1], scopes
+    try:
+        msgspec.convert(call.path.app_slug, Slug)
+    except msgspec.ValidationError as error:
+        raise errors.ValidationFailed(f"No app can have this slug: {error}.", details={"field": "app_slug"}) from error
+    return "app", authority.scopes_of(app_slug=call.path.app_slug)
+
+
+async def _announce(tx: db.Tx, call: Call, binding: RoleBinding, *, granted: bool) -> None:
+    """Emit the event of a changed role for an app. Other roles have audit rows only."""
+    if isinstance(call.path, AppPath):
+        slug = call.path.app_slug
+        payload = structs.pick(AppBindingChanged, binding, app_slug=slug, granted=granted)
+        await record.emit(tx, call.origin, "identity.app_binding.changed", payload, PLATFORM, app_slug=slug)
 
 
 async def _announce_end(tx: db.Tx, call: Call, project: Project, binding: RoleBinding) -> None:

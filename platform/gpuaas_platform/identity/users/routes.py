@@ -19,6 +19,9 @@ routes.write(people.USER_SET_PASSWORD, users.set_password, prepare=users.prepare
 routes.write(people.MY_PASSWORD, users.change_own_password, prepare=users.prepare_own_password)
 
 routes.write(contract.PLATFORM_BINDING_CREATE, bindings.create)
+routes.write(contract.APP_BINDING_CREATE, bindings.create)
+routes.read(contract.APP_BINDING_LIST, bindings.list_bindings)
+routes.write(contract.APP_BINDING_DELETE, bindings.delete)
 routes.write(contract.ORG_BINDING_CREATE, bindings.create)
 routes.write(contract.PROJECT_BINDING_CREATE, bindings.create)
 routes.read(contract.PLATFORM_BINDING_LIST, bindings.list_bindings)

@@ -181,12 +181,101 @@ async def test_an_artifact_that_is_not_promoted_or_not_entitled_is_not_placed(pl
 
 async def test_a_placement_is_forgotten_a_day_after_its_time(placed: Placing) -> None:
     placement = await placed.place()
-    await _finish(placed, {"status": "succeeded", "result": {"path": "/there"}})
+    await _finish(placed, {"status": "failed", "error": {"code": "disk_full", "message": "there is no room"}})
     reader, over_s = placed.world.site.database.reader, (placement.expires_at - placed.world.clock()).total_seconds()
     for passed_s, is_kept in ((over_s + 86_400, True), (1, False)):
         placed.world.clock.forward(passed_s)
         await server.forget_old_rows(placed.world.site)
         assert (await store.PLACEMENTS.get(reader, placement.placement_id) is not None) == is_kept
+
+
+async def test_an_artifact_that_is_still_on_its_machine_stays_on_record(placed: Placing) -> None:
+    placement = await placed.place()
+    await _finish(placed, {"status": "succeeded", "result": {"path": "/there"}})
+    placed.world.clock.forward(30 * 86_400)
+    await server.forget_old_rows(placed.world.site)
+    reader = placed.world.site.database.reader
+    assert await store.PLACEMENTS.get(reader, placement.placement_id) is not None
+
+
+async def test_a_removal_ends_every_placement_of_the_same_content(placed: Placing) -> None:
+    placed_twice = [await placed.place(), await placed.place()]
+    for _ in placed_twice:
+        await _finish(placed, {"status": "succeeded", "result": {"path": "/there"}})
+    removal = await placed.unplace()
+    task = await placed.world.next_task(placed.node)
+    assert task is not None
+    assert (removal.state, task["type"]) == ("removing", "artifact.remove")
+    assert task["params"] == {
+        "placement_id": removal.placement_id,
+        "allocation_id": placed.allocation_id,
+        "user": (await placed.world.call(capacity.ALLOCATION_LIST)).items[0].username_on_node,
+        "digest": removal.digest,
+    }
+    await _finish(placed, {"status": "succeeded", "result": {"removed": ["/there"]}})
+    assert [(await placed.now(item)).state for item in (*placed_twice, removal)] == ["removed"] * 3
+
+
+async def test_a_removal_that_fails_leaves_the_placement_on_record(placed: Placing) -> None:
+    placement = await placed.place()
+    await _finish(placed, {"status": "succeeded", "result": {"path": "/there"}})
+    removal = await placed.unplace()
+    await _finish(placed, {"status": "failed", "error": {"code": "io_error", "message": "read-only file system"}})
+    ended = await placed.now(removal)
+    assert ended.placement_id == placement.placement_id
+    assert (ended.state, ended.error) == ("placed", TaskError(code="io_error", message="read-only file system"))
+    again = await placed.unplace()
+    assert (again.state, again.error) == ("removing", None)
+
+
+async def test_a_removal_of_what_was_not_placed_fails_with_the_error_of_the_node(placed: Placing) -> None:
+    removal = await placed.unplace()
+    await _finish(placed, {"status": "failed", "error": {"code": "unknown_type", "message": "an older agent"}})
+    ended = await placed.now(removal)
+    assert (ended.state, ended.error) == ("failed", TaskError(code="unknown_type", message="an older agent"))
+
+
+async def test_content_that_is_placed_after_the_request_to_remove_it_stays(placed: Placing) -> None:
+    removal = await placed.unplace()
+    placed.world.clock.forward(1)
+    placement = await placed.place()
+    await _finish(placed, {"status": "succeeded", "result": {"removed": []}})
+    await _finish(placed, {"status": "succeeded", "result": {"path": "/there"}})
+    assert [(await placed.now(item)).state for item in (removal, placement)] == ["removed", "placed"]
+
+
+async def test_a_revoked_artifact_can_be_removed(placed: Placing) -> None:
+    where = {"artifact_id": placed.artifact.artifact_id}
+    await placed.world.call(artifacts.REVOKE, {"reason": "the build machine was broken into"}, **where)
+    assert (await placed.unplace()).state == "removing"
+
+
+async def test_only_the_holder_of_the_newest_claim_removes_and_only_from_machines_of_the_instance(
+    placed: Placing,
+) -> None:
+    with pytest.raises(errors.LeaseLost):
+        await placed.unplace(epoch=placed.held.claim.epoch - 1)
+    with pytest.raises(errors.PermissionDenied):
+        await placed.unplace(token=await placed.world.service_account("other"))
+    person = await placed.world.person("ann", "project_admin", placed.world.project_id)
+    with pytest.raises(errors.PermissionDenied):
+        await placed.unplace(token=person.token)
+    _, spare = await allocated(placed.world, "spare")
+    with pytest.raises(errors.PermissionDenied, match="does not belong"):
+        await placed.unplace(allocation_id=spare)
+    assert await placed.world.next_task(placed.node) is None
+
+
+async def test_the_release_of_a_machine_ends_placements_and_removals(placed: Placing) -> None:
+    placement = await placed.place()
+    await _finish(placed, {"status": "succeeded", "result": {"path": "/there"}})
+    removal = await placed.unplace()
+    where = {"allocation_id": placed.allocation_id}
+    await placed.world.call(capacity.ALLOCATION_RELEASE_USED, {"reason": "needed elsewhere"}, **where)
+    assert [(await placed.now(item)).state for item in (placement, removal)] == ["removed", "removed"]
+    task = await placed.world.next_task(placed.node)
+    assert task is not None
+    assert task["type"] == "allocation.release"
 
 
 def test_the_time_to_fetch_grows_with_the_size() -> None:

@@ -163,6 +163,15 @@ async def test_an_artifact_is_stored_on_the_machine_as_it_was_published(hosts: H
     assert hosts.agent.artifacts() == [path]
 
 
+async def test_an_artifact_that_was_removed_leaves_no_file_and_can_be_placed_again(hosts: Hosts) -> None:
+    assert await hosts.outcome(await hosts.placing.place()) == ("placed", "")
+    for _ in range(2):
+        assert await hosts.outcome(await hosts.placing.unplace()) == ("removed", "")
+        assert hosts.agent.artifacts() == []
+    assert await hosts.outcome(await hosts.placing.place()) == ("placed", "")
+    assert len(hosts.agent.artifacts()) == 1
+
+
 async def test_an_agent_killed_in_the_middle_ends_with_exactly_one_good_file(hosts: Hosts) -> None:
     placement = await hosts.hold_back(await hosts.publish(LARGE, "large"))
     hosts.agent.kill()

@@ -1,5 +1,7 @@
-"""Artifacts of the app for one operation: find them, get a token for them, place them on machines. `Operation` calls
-these functions."""
+"""Artifacts of the app for one operation: find them, get a token for them, place them on machines and remove them.
+`Operation` calls these functions."""
+
+from collections.abc import Collection, Mapping
 
 import msgspec
 from gpuaas_contract import artifacts
@@ -9,7 +11,15 @@ from gpuaas_contract.deliveries import DELIVERY_CREATE, CreateDelivery, Delivery
 from gpuaas_contract.errors import BY_CODE, ApiError, LeaseLost
 from gpuaas_contract.instances import Instance
 from gpuaas_contract.node import TaskError
-from gpuaas_contract.placements import PLACEMENT_CREATE, PLACEMENT_GET, ArtifactPlacement, FileMode, PlaceArtifact
+from gpuaas_contract.placements import (
+    PLACEMENT_CREATE,
+    PLACEMENT_GET,
+    PLACEMENT_REMOVE,
+    ArtifactPlacement,
+    FileMode,
+    PlaceArtifact,
+    UnplaceArtifact,
+)
 
 from gpuaas_sdk.controller import rules
 from gpuaas_sdk.controller.lease import Lease
@@ -47,20 +57,48 @@ async def place(lease: Lease, artifact: Artifact, allocation_id: str, mode: File
     operation_id = lease.record.operation_id
     request = PlaceArtifact(allocation_id=allocation_id, operation_id=operation_id, epoch=lease.epoch, mode=mode)
     try:
-        placement = await lease.call(PLACEMENT_CREATE, request, artifact_id=artifact.artifact_id)
-        while placement.state == "queued":
-            placement = await lease.call(
-                PLACEMENT_GET,
-                query={"wait_s": _WAIT_S},
-                artifact_id=artifact.artifact_id,
-                placement_id=placement.placement_id,
-            )
+        placement = await _ended(lease, await lease.call(PLACEMENT_CREATE, request, artifact_id=artifact.artifact_id))
     except LeaseLost:
         raise
     except ApiError as error:
         raise rules.refused(f"Artifact {artifact.name} cannot be placed", error) from error
     if placement.error is not None:
-        raise _failure(placement, placement.error)
+        raise _failure(placement, placement.error, "placed on")
+    return placement
+
+
+async def unplace(lease: Lease, artifact: Artifact, allocation_id: str) -> None:
+    """Have the machine delete the artifact and wait for the result. It succeeds if the machine does not have it."""
+    request = UnplaceArtifact(allocation_id=allocation_id, operation_id=lease.record.operation_id, epoch=lease.epoch)
+    try:
+        removal = await _ended(lease, await lease.call(PLACEMENT_REMOVE, request, artifact_id=artifact.artifact_id))
+    except LeaseLost:
+        raise
+    except ApiError as error:
+        raise rules.refused(f"Artifact {artifact.name} cannot be removed", error) from error
+    if removal.error is not None:
+        raise _failure(removal, removal.error, "removed from")
+
+
+async def with_digests(lease: Lease, wanted: Mapping[str, Collection[str]]) -> list[Artifact]:
+    """Return the project's artifacts with these digests, by name. One that is not known any more is left out."""
+    known: dict[str, Artifact] = {}
+    for name, digests_of_name in wanted.items():
+        for shared in (True, False):
+            async for artifact in lease.pages(artifacts.LIST, query={"name": name, "shared": shared}):
+                if artifact.digest in digests_of_name:
+                    known[artifact.digest] = artifact
+    return list(known.values())
+
+
+async def _ended(lease: Lease, placement: ArtifactPlacement) -> ArtifactPlacement:
+    while placement.state in ("queued", "removing"):
+        placement = await lease.call(
+            PLACEMENT_GET,
+            query={"wait_s": _WAIT_S},
+            artifact_id=placement.artifact_id,
+            placement_id=placement.placement_id,
+        )
     return placement
 
 
@@ -99,8 +137,8 @@ async def _with_digest(lease: Lease, name: str, digest: str) -> Artifact:
     )
 
 
-def _failure(placement: ArtifactPlacement, error: TaskError) -> Temporary | Permanent:
-    text = f"Artifact {placement.name} could not be placed on {placement.node_name}: {error.code}: {error.message}"
+def _failure(placement: ArtifactPlacement, error: TaskError, done: str) -> Temporary | Permanent:
+    text = f"Artifact {placement.name} could not be {done} {placement.node_name}: {error.code}: {error.message}"
     if error.code == "no_answer":
         return Temporary(text)
     if error.code == "disk_full":

@@ -3,7 +3,7 @@ creates it. Every report carries the epoch of the claim."""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVarTuple
 
 import msgspec
@@ -18,6 +18,7 @@ from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import MEMBER_GET, MEMBER_LIST, AccessBundle, Instance, Member
 from gpuaas_contract.lifecycles import GONE_MEMBER, MemberStatus
 from gpuaas_contract.operations import INSTANCE_KINDS, OPERATION_GET, Evidence, Leftover, OperationKind
+from gpuaas_contract.operations import Operation as OperationRecord
 from gpuaas_contract.placements import FileMode
 from gpuaas_contract.posix import POSIX_PEOPLE, PosixPerson
 from gpuaas_contract.protocol import report as protocol
@@ -31,11 +32,12 @@ from gpuaas_contract.usage import USAGE_REPORT, ReportedUsage, ReportUsage, Usag
 from gpuaas_contract.wire import PAGE_SIZE_MAX
 
 from gpuaas_sdk.checks import Check
-from gpuaas_sdk.controller import rest, rules
+from gpuaas_sdk.controller import inputs, rest, rules
+from gpuaas_sdk.controller.inputs import Forms, Inputs
 from gpuaas_sdk.controller.lease import Lease
 from gpuaas_sdk.controller.operation import artifacts, secrets
 from gpuaas_sdk.controller.operation.machines import CERTIFICATE_TTL_S, Connect, Machines
-from gpuaas_sdk.controller.operation.steps import Result, Steps
+from gpuaas_sdk.controller.operation.steps import Limits, Result, Steps
 from gpuaas_sdk.failures import Permanent, Refused
 from gpuaas_sdk.machine import Machine, MachineAway, MachineUnreachable
 from gpuaas_sdk.machine.record import recorded
@@ -43,6 +45,8 @@ from gpuaas_sdk.machine.record import recorded
 log = structlog.get_logger()
 
 Arguments = TypeVarTuple("Arguments")
+StepUndo = Callable[..., Awaitable[None]]
+"""Undoes one step: takes the operation, and the member if the step was about one."""
 
 SECRET_TTL_S = 3600
 _WITH_INPUTS = frozenset({"upgrade", "rollback", "reconfigure"})
@@ -64,8 +68,11 @@ class Operation:
         holds: Iterable[Hold] = (),
         *,
         connect: Connect,
+        forms: Forms = Forms(),  # noqa: B008 - frozen
+        step_undos: Mapping[str, StepUndo] | None = None,
     ) -> None:
         record = lease.record
+        instance = msgspec.structs.replace(instance, inputs=forms.of_instance(instance.inputs))
         self.id = record.operation_id
         """The id of the operation: `op_…`. The same after a crash."""
         self.kind = record.kind
@@ -90,10 +97,10 @@ class Operation:
         """The version after; set for `upgrade`, `rollback` and their previews."""
         self.action = record.action
         """The name of the action; empty for other kinds."""
-        self.inputs = record.inputs
+        self.inputs = _with_defaults(forms, record)
         """For `action`, the inputs of the caller; for `upgrade`, `rollback` and `reconfigure`, those of the instance
-        after it."""
-        self.inputs_before = record.inputs_before or instance.inputs
+        after it. Fields without a chosen value have the default of the form, here and in `instance.inputs`."""
+        self.inputs_before = forms.of_instance(record.inputs_before or instance.inputs)
         """The inputs of the instance before a `reconfigure`; for other kinds, its present inputs."""
         self.preview_of = record.preview_of
         """For `preview`, the kind of operation that a person considers."""
@@ -110,6 +117,7 @@ class Operation:
         self._targets = {target.member_id: target for target in record.targets}
         self._failures: tuple[tuple[Member, Permanent], ...] = ()
         self._steps = Steps(lease)
+        self._step_undos = step_undos or {}
         self._machines = Machines(self._grant, connect, self._steps.add_line, work=self.id, is_resumed=self.attempt > 1)
 
     @property
@@ -135,6 +143,16 @@ class Operation:
         if self.kind == "preview":
             return self.inputs.get("inputs") or self.instance.inputs
         return self.inputs if self.kind in _WITH_INPUTS else self.instance.inputs
+
+    def inputs_as(self, kind: type[Inputs]) -> Inputs:
+        """Return the inputs as a struct or dataclass of the app: for an action, those of its caller; for other kinds,
+        those of the instance after the operation. If they do not fit, the operation fails and names the field.
+
+            class Settings(msgspec.Struct):
+                port: int = 7000
+
+            port = op.inputs_as(Settings).port"""
+        return inputs.converted(self.inputs if self.kind == "action" else self.inputs_after, kind)
 
     @property
     def to_do(self) -> tuple[Member, ...]:
@@ -179,12 +197,30 @@ class Operation:
         function: Callable[[*Arguments], Awaitable[None]],
         *args: *Arguments,
         member: Member | None = None,
+        attempts: int | None = None,
+        within_s: float | None = None,
     ) -> None:
         """Run `await function(*args)` unless this step already succeeded in this operation.
 
         The name and the member identify the step, so both must be the same after a crash. Steps of an undo handler
-        must have other names than those of the handler."""
-        await self._steps.run(name, member.member_id if member else "", lambda: function(*args))
+        must have other names than those of the handler.
+
+        A `Temporary` error repeats the step until the operation's deadline. With `attempts`, the step fails after this
+        many of them; with `within_s`, it is stopped and fails after this time.
+
+            await op.step("start", start, machine, member=member, attempts=3, within_s=120)"""
+        limits = Limits(attempts, within_s)
+        await self._steps.run(name, member.member_id if member else "", lambda: function(*args), limits)
+
+    async def undo_steps(self) -> None:
+        """Run the undo of each step of `App.step` that this operation began, the last step first.
+
+        Members are undone at the same time. Undos that already succeeded are not repeated after a crash. For an undo
+        handler of the app, which then reports its members:
+
+            await op.undo_steps()"""
+        for steps_by_member in rules.undo_order(self._steps.begun(), self._step_undos):
+            await self._undo_round(steps_by_member)
 
     async def say(self, message: str) -> None:
         """Show users what the running step waits for. A message that is the same as the last one is not sent."""
@@ -434,14 +470,38 @@ class Operation:
     async def place(self, name: str, member: Member, *, mode: FileMode = "0644") -> str:
         """Place an artifact of the manifest on the member's machine and return its path there.
 
-        The artifact is that of the version that the instance gets or has. Root owns the file; it is removed when the
-        allocation is released."""
+        The artifact is that of the version that the instance gets or has. Root owns the file; it stays until `unplace`,
+        or until the allocation is released."""
         with recorded(member.node_name, self._steps.add_line, "place", name, mode) as entry:
             artifact = await self._artifact(name)
             await self.say(f"{member.node_name} fetches {name}: {artifact.size_bytes:,} bytes")
             placement = await artifacts.place(self._lease, artifact, member.allocation_id, mode)
             entry.end(0, placement.path.encode())
             return placement.path
+
+    async def unplace(self, name: str, member: Member, *, version: str = "") -> None:
+        """Remove an artifact of the manifest from the member's machine. It succeeds if the machine does not have it.
+
+        Without `version`, it is the artifact that `place` places. After an upgrade, remove the old one:
+
+            await op.unplace("server", member, version=op.from_version)"""
+        with recorded(member.node_name, self._steps.add_line, "unplace", name) as entry:
+            artifact = await artifacts.find(self._lease, self.instance, name, version or self._artifact_version)
+            await artifacts.unplace(self._lease, artifact, member.allocation_id)
+            entry.end(0, b"")
+
+    async def unplace_all(self, member: Member) -> None:
+        """Remove every artifact of the instance's present and previous version from the member's machine.
+
+        For the end of a remove, when the app does not use the files any more. `members.take_off` calls it."""
+        wanted: dict[str, set[str]] = {}
+        for version in {"", self.instance.previous_version}:
+            for name, digest in (await artifacts.digests(self._lease, self.instance, version)).items():
+                wanted.setdefault(name, set()).add(digest)
+        for artifact in await artifacts.with_digests(self._lease, wanted):
+            with recorded(member.node_name, self._steps.add_line, "unplace", artifact.name) as entry:
+                await artifacts.unplace(self._lease, artifact, member.allocation_id)
+                entry.end(0, b"")
 
     async def until_deadline(self, attempt: Callable[[], Awaitable[Result]], member: Member | None = None) -> Result:
         """Repeat the attempt after `Temporary` errors, and show what it waits for. Past the operation's deadline raise
@@ -473,6 +533,18 @@ class Operation:
 
     def _known(self, member_ids: Iterable[str]) -> tuple[Member, ...]:
         return tuple(self._members[member_id] for member_id in member_ids if member_id in self._members)
+
+    async def _undo_round(self, steps_by_member: Mapping[str, Sequence[str]]) -> None:
+        async def undo(member: Member) -> None:
+            await self._undo(steps_by_member[member.member_id], member)
+
+        await self.each(self._known(steps_by_member), undo)
+        await self._undo(steps_by_member.get("", ()))
+
+    async def _undo(self, names: Iterable[str], *members: Member) -> None:
+        for name in names:
+            member = members[0] if members else None
+            await self.step(f"{rules.UNDO}{name}", self._step_undos[name], self, *members, member=member)
 
     async def _moved(self, member: Member) -> Member:
         """Read a member after its move to another machine, because only the platform has its new address."""
@@ -521,3 +593,12 @@ class Operation:
             raise
         except ApiError as error:
             raise rules.refused(f"No access to the machine of allocation {allocation_id}", error) from error
+
+
+def _with_defaults(forms: Forms, record: OperationRecord) -> dict[str, Any]:
+    """Return the inputs of an operation with the defaults of the form that they fill in."""
+    if record.kind == "action":
+        return forms.of_action(record.action, record.inputs)
+    if record.kind == "preview" and record.inputs.get("inputs"):
+        return {**record.inputs, "inputs": forms.of_instance(record.inputs["inputs"])}
+    return forms.of_instance(record.inputs) if record.kind in _WITH_INPUTS else record.inputs

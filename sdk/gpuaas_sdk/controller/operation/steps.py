@@ -44,6 +44,18 @@ class _RunningStep:
         return self.name, self.member_id
 
 
+@dataclass(frozen=True)
+class Limits:
+    """How long a step may be tried, apart from the operation's deadline; none: until then."""
+
+    attempts: int | None = None
+    """After this many `Temporary` errors the step fails."""
+    within_s: float | None = None
+    """After this time the step is stopped and fails, with all its attempts."""
+
+
+UNLIMITED = Limits()
+
 # A context variable, because the steps of several members run at the same time.
 _CURRENT_STEP: ContextVar[_RunningStep | None] = ContextVar("gpuaas_current_step", default=None)
 
@@ -56,11 +68,15 @@ class Steps:
         self._finished = rules.finished_steps(lease.record)
         self._running: set[tuple[str, str]] = set()
         self._open: dict[tuple[str, str], _RunningStep] = {}
+        self._begun: dict[tuple[str, str], None] = {}
+        """Steps that this process began, in the order of their start."""
         self._waits: dict[str, _RunningStep] = {}
         """The step that shows a wait outside any other step, by member id; empty for the whole operation."""
         self._waits_total = sum(step.name.startswith(WAIT) for step in lease.record.steps)
 
-    async def run(self, name: str, member_id: str, attempt: Callable[[], Awaitable[None]]) -> None:
+    async def run(
+        self, name: str, member_id: str, attempt: Callable[[], Awaitable[None]], limits: Limits = UNLIMITED
+    ) -> None:
         """Run the step unless it already succeeded."""
         step = _RunningStep(name, member_id)
         if step.key in self._finished:
@@ -71,7 +87,7 @@ class Steps:
         previous = _CURRENT_STEP.set(step)
         try:
             with traces.span(f"step {name}", {"gpuaas.step": name, "gpuaas.member_id": member_id}):
-                await self._perform(step, attempt)
+                await self._perform(step, attempt, limits)
         finally:
             _CURRENT_STEP.reset(previous)
             self._running.discard(step.key)
@@ -163,18 +179,34 @@ class Steps:
         if step is not None:
             await self._report(step, "succeeded", "")
 
-    async def _perform(self, step: _RunningStep, attempt: Callable[[], Awaitable[None]]) -> None:
+    def begun(self) -> list[tuple[str, str]]:
+        """Return name and member id of every step that began and was not undone since, in the order of their start."""
+        earlier = rules.begun_steps(self._lease.record.steps)
+        return [key for key in earlier if key not in self._begun] + list(self._begun)
+
+    async def _perform(self, step: _RunningStep, attempt: Callable[[], Awaitable[None]], limits: Limits) -> None:
         for member_id in {"", step.member_id}:
             await self.end_wait(member_id)
         await self._report(step, "running", "")
+        self._begun[step.key] = None
         try:
-            await self.until_deadline(attempt)
+            await self._within(step, attempt, limits)
         except (LeaseLost, NoAnswer):
             raise
         except Exception as error:
             await self._report(step, "failed", str(error) or type(error).__name__)
             raise
         await self._report(step, "succeeded", "")
+
+    async def _within(self, step: _RunningStep, attempt: Callable[[], Awaitable[None]], limits: Limits) -> None:
+        try:
+            async with asyncio.timeout(limits.within_s) as timeout:
+                await self.until_deadline(_at_most(limits.attempts, attempt))
+        except TimeoutError as error:
+            if not timeout.expired():
+                raise
+            waited = f"; the last message was: {step.message}" if step.message else ""
+            raise Permanent(f"{step.name} did not end within {limits.within_s:g} s{waited}") from error
 
     async def _report(self, step: _RunningStep, state: StepState, message: str) -> None:
         step.message = message
@@ -194,3 +226,20 @@ class Steps:
         self._lease.note(receipt)
         if state != "running":
             del self._open[step.key]
+
+
+def _at_most(attempts: int | None, attempt: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+    """Return the attempt so that the last allowed `Temporary` error is `Permanent`."""
+    failed = 0
+
+    async def counted() -> None:
+        nonlocal failed
+        try:
+            await attempt()
+        except Temporary as error:
+            failed += 1
+            if attempts is None or failed < attempts:
+                raise
+            raise Permanent(f"{failed} attempts failed; the last error was: {error}") from error
+
+    return counted

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NoReturn
 
 import msgspec
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gpuaas_contract.catalog import Manifest
 
 from gpuaas_sdk import signatures
@@ -109,12 +108,12 @@ def _digest(file: Path) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def _key(file: Path | None) -> Ed25519PrivateKey | None:
+def _key(file: Path | None) -> signatures.SigningKey | None:
     if file is None:
         return None
     try:
         return signatures.read_key(file.read_bytes())
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError) as error:
         made = f"openssl genpkey -algorithm ed25519 -out {file}"
         raise _Usage(f"--key {file} cannot be used: {error}. Make a key: {made}") from error
 

@@ -9,8 +9,9 @@ from gpuaas_contract.artifacts import Artifact, LocalSource
 from gpuaas_contract.catalog import AppVersion, Manifest
 from gpuaas_contract.deliveries import CONTENT_PATH, CreateDelivery, Delivery
 from gpuaas_contract.errors import DeliveryUnknown, NotFound
+from gpuaas_contract.lifecycles import PlacementState
 from gpuaas_contract.node import TaskError
-from gpuaas_contract.placements import ArtifactPlacement, PlaceArtifact
+from gpuaas_contract.placements import ArtifactPlacement, PlaceArtifact, UnplaceArtifact
 from msgspec.structs import replace
 
 from gpuaas_sdk.testing.platform import rows
@@ -111,11 +112,31 @@ class Artifacts:
 
     def place(self, artifact_id: str, request: PlaceArtifact) -> ArtifactPlacement:
         """Place the artifact. The returned placement is `queued`; the next read returns its result."""
+        queued = replace(self._begun(artifact_id, request), mode=request.mode)
+        self.placements[queued.placement_id] = self._ended(queued)
+        return queued
+
+    def unplace(self, artifact_id: str, request: UnplaceArtifact) -> ArtifactPlacement:
+        """Remove the artifact. The returned removal is `removing`; the next read returns its result."""
+        draft = replace(self._begun(artifact_id, request), state="removing")
+        placed = [item for item in self.placements.values() if item.state == "placed" and _is_same_file(item, draft)]
+        removing = replace(placed[-1], state="removing", error=None, ended_at=None) if placed else draft
+        now = self._records.clock()
+        if self.failures:
+            state: PlacementState = "placed" if placed else "failed"
+            ended = replace(removing, state=state, error=self.failures.pop(0), ended_at=now)
+        else:
+            ended = replace(removing, state="removed", ended_at=now)
+            self.placements |= {item.placement_id: replace(item, state="removed") for item in placed}
+        self.placements[removing.placement_id] = ended
+        return removing
+
+    def _begun(self, artifact_id: str, request: PlaceArtifact | UnplaceArtifact) -> ArtifactPlacement:
         artifact, operation = self._artifact(artifact_id), self._runtime.claimed(request.operation_id, request.epoch)
         targets = [target.allocation_id for target in operation.targets]
         self._records.check_machine(operation.instance_id, request.allocation_id, targets)
         now, location = self._records.clock(), rows.place(request.allocation_id)
-        queued = ArtifactPlacement(
+        return ArtifactPlacement(
             placement_id=self._records.new_id("plc"),
             org_id=operation.org_id,
             project_id=operation.project_id,
@@ -123,7 +144,7 @@ class Artifacts:
             name=artifact.name,
             digest=artifact.digest,
             size_bytes=artifact.size_bytes,
-            mode=request.mode,
+            mode="0644",
             allocation_id=request.allocation_id,
             node_id=location["node_id"],
             node_name=location["node_name"],
@@ -134,8 +155,6 @@ class Artifacts:
             created_at=now,
             expires_at=now + PLACEMENT_TTL,
         )
-        self.placements[queued.placement_id] = self._ended(queued)
-        return queued
 
     def placement(self, placement_id: str) -> ArtifactPlacement:
         """Return the placement, or raise `NotFound`."""
@@ -154,3 +173,8 @@ class Artifacts:
         if artifact_id not in self.by_id:
             raise NotFound(f"There is no artifact {artifact_id} in this project.")
         return self.by_id[artifact_id]
+
+
+def _is_same_file(placement: ArtifactPlacement, other: ArtifactPlacement) -> bool:
+    """Return whether both are the same content on the same machine: it is one file there."""
+    return (placement.allocation_id, placement.digest) == (other.allocation_id, other.digest)

@@ -196,6 +196,7 @@ class FakePlatform:
         *,
         component_key: str = "",
         inputs: dict[str, Any] | None = None,
+        force: bool = False,
     ) -> Operation:
         """Request a preview of an operation, as a dry run does; `inputs` are those that a reconfigure would change."""
         chosen = self.members(instance) if targets is None else targets
@@ -203,6 +204,7 @@ class FakePlatform:
             targets=(),
             deadline_s=DEADLINES_S["preview"],
             component_key=component_key,
+            force=force,
             inputs={"member_ids": [member.member_id for member in chosen]}
             | ({"inputs": {**instance.inputs, **inputs}} if inputs else {}),
             preview_of=kind,

@@ -110,6 +110,7 @@ class Routes:
             self._change(DELIVERY_OPEN, self.secrets.open, about="delivery_id"),
             self._change(RUNTIME_REPORT, self.observations.report, about="instance_id"),
             self._change(deliveries.DELIVERY_CREATE, self.artifacts.deliver, about="artifact_id"),
+            self._change(placements.PLACEMENT_REMOVE, self.artifacts.unplace, about="artifact_id"),
             self._change(placements.PLACEMENT_CREATE, self.artifacts.place, about="artifact_id"),
             self._change(stewardships.ACCESS_PUBLISH, self.stewards.publish_access, about="instance_id"),
             self._change(stewardships.OPERATION_REQUEST, self.stewards.request, about="instance_id"),
@@ -216,7 +217,9 @@ class Routes:
     async def _member_list(self, body: NoBody, request: Request) -> Page[Member]:
         instance_id = self.records.instance(request.path_params["instance_id"]).instance_id
         members = [member for member in self.records.members.values() if member.instance_id == instance_id]
-        return _page(request, [member for member in members if _wanted(request, member.status)])
+        return _page(
+            request, [member for member in members if _wanted(request, member.status) and _asked(request, member)]
+        )
 
     async def _member_get(self, body: NoBody, request: Request) -> Member:
         return self.records.member(request.path_params["instance_id"], request.path_params["member_id"])
@@ -266,3 +269,13 @@ def _page(request: Request, items: Sequence[Item]) -> Page[Item]:
 def _wanted(request: Request, status: str) -> bool:
     """Return whether the list contains resources of this status. With `live`, deleted and removed ones are left out."""
     return request.query_params.get("live") != "true" or status not in GONE_MEMBER | {"deleted"}
+
+
+def _asked(request: Request, member: Member) -> bool:
+    """Return whether the member passes the filters of the list."""
+    query = request.query_params
+    return (
+        query.get("status") in (None, member.status)
+        and query.get("component_key", "") in ("", member.component_key)
+        and query.get("search", "").lower() in member.node_name.lower()
+    )

@@ -173,6 +173,60 @@ async def test_an_artifact_is_placed_on_a_members_machine_and_the_step_has_it_on
     assert messages == ["", "n1 fetches tool: 4 bytes", placement.path, ""]
 
 
+async def test_a_decommission_leaves_no_artifact_of_this_and_the_previous_version_on_the_machine(
+    app: App, platform: FakePlatform, working: Working
+) -> None:
+    @app.operation("deploy")
+    async def deploy(op: Operation) -> None:
+        for name in ("server", "tools"):
+            await op.place(name, op.members[0])
+        await op.advance(op.members[0], "joining")
+        await op.report(op.members[0], status="ready")
+
+    @app.operation("stop")
+    async def stop(op: Operation) -> None:
+        await op.unplace("tools", op.members[0])
+        await op.unplace("tools", op.members[0])
+        await op.report(op.members[0], status="drained")
+
+    @app.operation("decommission")
+    async def decommission(op: Operation) -> None:
+        await op.unplace_all(op.members[0])
+        await op.report(op.members[0], status="removing")
+        await op.report(op.members[0], status="removed")
+
+    instance = platform.add_instance({"head": ["n1"]})
+    for name in ("server", "tools"):
+        platform.add_artifact(instance, name, name.encode())
+    async with working():
+        ended = await platform.ended(platform.request(instance, "deploy").operation_id)
+        assert ended.status == "succeeded", ended.error
+        assert [item.state for item in platform.placements] == ["placed", "placed"]
+        ended = await platform.ended(platform.request(instance, "stop").operation_id)
+        assert ended.status == "succeeded", ended.error
+        on_machine = {item.name for item in platform.placements if item.state == "placed"}
+        assert on_machine == {"server"}
+        ended = await platform.ended(platform.request(instance, "decommission", force=True).operation_id)
+        assert ended.status == "succeeded", ended.error
+    assert {item.state for item in platform.placements} == {"removed"}
+
+
+async def test_why_a_machine_kept_an_artifact_fails_the_operation(
+    app: App, platform: FakePlatform, working: Working
+) -> None:
+    @app.operation("stop")
+    async def stop(op: Operation) -> None:
+        await op.unplace("server", op.members[0])
+
+    instance = platform.add_instance({"head": ["n1"]}, ready=True)
+    platform.add_artifact(instance, "server", b"content")
+    platform.fail_placement("allocation_gone", "the allocation is no longer on this node")
+    async with working():
+        ended = await platform.ended(platform.request(instance, "stop").operation_id)
+    assert ended.error is not None
+    assert "Artifact server could not be removed from n1: allocation_gone" in ended.error.message
+
+
 async def test_a_machine_that_was_silent_is_asked_again(app: App, platform: FakePlatform, working: Working) -> None:
     instance = placing(app, platform)
     platform.fail_placement("no_answer")

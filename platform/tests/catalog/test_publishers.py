@@ -1,0 +1,134 @@
+"""Publishers of an app: they register and publish versions and artifacts of their own app, and of no other one."""
+
+from typing import Any
+
+import artifact_world
+import pytest
+from gpuaas_contract import artifacts, bindings, catalog, conformance, errors, events, policy, registry, trust_keys
+from gpuaas_contract.endpoint import Endpoint
+from gpuaas_contract.permissions import PUBLISHER, ROLES
+from platform_world import MANIFEST, Person, World
+
+OTHER = {**MANIFEST, "slug": "other"}
+
+
+async def _publisher(world: World, app_slug: str = "toy") -> tuple[Person, str]:
+    """A person with the role, given over the API, and the id of the role binding."""
+    ada = await world.person(f"ada-of-{app_slug}")
+    bound = await world.call(
+        bindings.APP_BINDING_CREATE, {"user_id": ada.user_id, "role": PUBLISHER}, app_slug=app_slug
+    )
+    assert bound.scope == f"app:{app_slug}"
+    return ada, bound.binding_id
+
+
+async def test_a_publisher_registers_and_publishes_versions_of_their_own_app_only(world: World) -> None:
+    ada, _ = await _publisher(world)
+    mine: dict[str, Any] = {"app_slug": "toy", "token": ada.token}
+    registered = await world.call(catalog.APP_VERSION_REGISTER, MANIFEST, **mine)
+    assert registered.state == "registered"
+    published = await world.call(catalog.VERSION_PUBLISH, {"channels": ["edge"]}, version="1.0.0", **mine)
+    assert (published.state, published.channels) == ("published", ["edge"])
+    assert [item.version for item in (await world.call(catalog.APP_VERSION_LIST, **mine)).items] == ["1.0.0"]
+
+    await world.call(catalog.APP_VERSION_REGISTER, OTHER, app_slug="other")
+    foreign: dict[str, Any] = {"app_slug": "other", "token": ada.token}
+    calls: tuple[tuple[Endpoint[Any, Any], Any], ...] = (
+        (catalog.APP_VERSION_REGISTER, {**OTHER, "version": "2.0.0"}),
+        (catalog.VERSION_PUBLISH, {}),
+        (catalog.VERSION_WITHDRAW, {"reason": "not mine"}),
+        (catalog.VERSION_GET, None),
+        (catalog.APP_VERSION_LIST, None),
+        (artifacts.APP_PUBLISH, artifact_world.intent()),
+        (conformance.CARD_PUT, artifact_world.card(artifact_world.Signer(), OTHER)),
+        (bindings.APP_BINDING_LIST, None),
+    )
+    for endpoint, body in calls:
+        refused = await world.send(endpoint, body, version="1.0.0", **foreign)
+        assert (endpoint.name, refused.status_code) == (endpoint.name, 404)
+    assert (await world.call(catalog.VERSION_GET, app_slug="other", version="1.0.0")).state == "registered"
+
+
+async def test_a_publisher_cannot_register_another_app_under_the_path_of_their_own(world: World) -> None:
+    ada, _ = await _publisher(world)
+    with pytest.raises(errors.ValidationFailed, match="manifest is of other, the path names toy"):
+        await world.call(catalog.APP_VERSION_REGISTER, OTHER, app_slug="toy", token=ada.token)
+    assert (await world.send(catalog.VERSION_REGISTER, MANIFEST, token=ada.token)).status_code == 404
+    assert (await world.call(catalog.VERSION_LIST)).items == []
+
+
+async def test_a_removed_publisher_is_refused_with_the_next_request(world: World) -> None:
+    ada, binding_id = await _publisher(world)
+    await world.call(catalog.APP_VERSION_REGISTER, MANIFEST, app_slug="toy", token=ada.token)
+    await world.call(bindings.APP_BINDING_DELETE, app_slug="toy", binding_id=binding_id)
+    later = {**MANIFEST, "version": "1.1.0"}
+    answer = await world.send(catalog.APP_VERSION_REGISTER, later, app_slug="toy", token=ada.token)
+    assert answer.status_code == 404
+    assert (await world.call(bindings.APP_BINDING_LIST, app_slug="toy")).items == []
+
+
+async def test_a_publisher_gives_no_roles_trusts_no_keys_and_revokes_nothing(world: World) -> None:
+    ada, _ = await _publisher(world)
+    bob = await world.person("bob")
+    body = {"user_id": bob.user_id, "role": PUBLISHER}
+    assert (await world.send(bindings.APP_BINDING_CREATE, body, app_slug="toy", token=ada.token)).status_code == 403
+    key = {"public_key_pem": artifact_world.Signer().public_pem()}
+    answer = await world.send(trust_keys.SHARED_TRUST_KEY_PUT, key, trust_key_id="mine", token=ada.token)
+    assert answer.status_code == 404
+    assert not ROLES[PUBLISHER] & {"artifacts.shared.change", "catalog.entitlement.change", "identity.binding.change"}
+
+
+async def test_only_people_become_publishers_and_only_of_a_valid_slug(world: World) -> None:
+    await world.entitled_app()
+    token = await world.service_account("robot")
+    account = (await world.call(registry.BY_NAME["identity.service_account.list"])).items[0]
+    body = {"user_id": account.service_account_id, "role": PUBLISHER}
+    with pytest.raises(errors.ValidationFailed, match="no user with this id"):
+        await world.call(bindings.APP_BINDING_CREATE, body, app_slug="toy")
+    refused = await world.send(
+        catalog.APP_VERSION_REGISTER, {**MANIFEST, "version": "3.0.0"}, app_slug="toy", token=token
+    )
+    assert refused.status_code == 404
+    ada = await world.person("ada")
+    for slug, role in (("Not_A_Slug", PUBLISHER), ("toy", "platform_admin"), ("toy", "viewer")):
+        answer = await world.send(bindings.APP_BINDING_CREATE, {"user_id": ada.user_id, "role": role}, app_slug=slug)
+        assert (slug, role, answer.status_code) == (slug, role, 400)
+
+
+async def test_roles_for_an_app_are_audited_announced_and_answered_by_can_i(world: World) -> None:
+    ada, binding_id = await _publisher(world)
+    asked = {"permission": "catalog.version.publish", "app": "toy"}
+    answer = await world.call(policy.CAN_I, asked, token=ada.token)
+    assert (answer.allowed, answer.explanation) == (True, f"{PUBLISHER} at app:toy holds catalog.version.publish.")
+    assert not (await world.call(policy.CAN_I, {**asked, "app": "other"}, token=ada.token)).allowed
+    await world.call(bindings.APP_BINDING_DELETE, app_slug="toy", binding_id=binding_id)
+    page = await world.call(events.PLATFORM_EVENT_LIST)
+    changed = [event for event in page.items if event.type == "identity.app_binding.changed"]
+    assert [(event.app_slug, event.payload["granted"]) for event in changed] == [("toy", True), ("toy", False)]
+    assert changed[0].payload["user_id"] == ada.user_id
+    rows = (await world.call(registry.BY_NAME["record.platform_audit"])).items
+    assert [row.action for row in rows if row.action.startswith("identity.app_binding.")] == [
+        "identity.app_binding.create",
+        "identity.app_binding.delete",
+    ]
+
+
+async def test_a_publisher_looks_after_the_artifacts_of_their_own_app(world: World) -> None:
+    ada, _ = await _publisher(world)
+    signer = artifact_world.Signer()
+    shared = await artifact_world.shared(world, signer)
+    mine = await artifact_world.of_app(world, signer, b"mine", token=ada.token)
+    theirs = await artifact_world.of_app(world, signer, b"theirs", "other")
+    assert (mine.scope, mine.app_slug) == (artifacts.SHARED, "toy")
+    where: dict[str, Any] = {"app_slug": "toy", "token": ada.token}
+    assert [item.artifact_id for item in (await world.call(artifacts.APP_LIST, **where)).items] == [mine.artifact_id]
+    assert (await world.call(artifacts.APP_VERIFY, {}, artifact_id=mine.artifact_id, **where)).trust == "verified"
+    promoted = await world.call(artifacts.APP_PROMOTE, {"channel": "edge"}, artifact_id=mine.artifact_id, **where)
+    assert promoted.channels == ["edge"]
+    for artifact in (shared, theirs):
+        for name in (artifact.artifact_id, artifact.digest):
+            answer = await world.send(artifacts.APP_RETIRE, {"reason": "not mine"}, artifact_id=name, **where)
+            assert answer.status_code == 404
+    assert (await world.call(artifacts.SHARED_GET, artifact_id=theirs.artifact_id)).lifecycle == "published"
+    retired = await world.call(artifacts.APP_RETIRE, {"reason": "replaced"}, artifact_id=mine.artifact_id, **where)
+    assert retired.lifecycle == "retired"
