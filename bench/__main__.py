@@ -3,6 +3,7 @@
 `make bench ARGS=badday` measures nothing: it hurts a server under load and counts what is lost. `ARGS=campaign` and
 `ARGS=schedules` hurt a Slurm cluster on machines. They run only by name, and ARGS="badday --help" lists the options."""
 
+import signal
 import sys
 
 from bench import (
@@ -56,6 +57,8 @@ BY_NAME = {"badday": badday.run, "campaign": campaign.run, "schedules": campaign
 
 
 def main() -> None:
+    # Without this, a signal ends the program before it has deleted its machines.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: ended early by a signal"))
     first, options = sys.argv[1:2], sys.argv[2:]
     if first and first[0] in BY_NAME:
         raise SystemExit(BY_NAME[first[0]](options))

@@ -5,6 +5,7 @@ was violated; the log names the line after which it happened. It needs root."""
 
 import argparse
 import asyncio
+import math
 import os
 import random
 import signal
@@ -46,8 +47,9 @@ def run_schedules(arguments: Sequence[str]) -> int:
     """Run schedules on one cluster and print the result. Return the exit status."""
     parser = _parser("schedules", 7194)
     parser.add_argument("--schedules", type=int, default=60, help="how many schedules; default: 60")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no schedule after so many minutes")
     options = parser.parse_args(arguments)
-    return asyncio.run(_ended_cleanly(_schedules(_seed(options), options.schedules, options.lab, options.port)))
+    return asyncio.run(_ended_cleanly(_schedules(_seed(options), options)))
 
 
 def _parser(name: str, port: int) -> argparse.ArgumentParser:
@@ -85,11 +87,11 @@ async def _campaign(seed: int, seconds: float, lab: str, port: int) -> int:
     return report(journal, f"campaign with seed {seed}, {seconds / 60:g} minutes", rules)
 
 
-async def _schedules(seed: int, count: int, lab: str, port: int) -> int:
+async def _schedules(seed: int, options: argparse.Namespace) -> int:
     journal = Journal()
     journal.note("seed", str(seed))
-    async with running(lab, port, schedules.MACHINES, schedules.WORKERS, journal) as cluster:
-        await schedules.Schedules(cluster, seed).run(count)
+    async with running(options.lab, options.port, schedules.MACHINES, schedules.WORKERS, journal) as cluster:
+        count = await schedules.Schedules(cluster, seed).run(options.schedules, options.minutes)
     return report(journal, f"{count} schedules with seed {seed}", SCHEDULE_RULES)
 
 

@@ -20,6 +20,20 @@ PAUSE_S = 1.0
 CHANGING = ("stopping", "starting", "upgrading", "rolling_back", "reconfiguring")
 
 
+@dataclass(frozen=True)
+class Request:
+    """What a person sends, as chosen from what the platform shows at that moment."""
+
+    what: str
+    call: Callable[[], Awaitable[Operation]]
+    dry_run: bool = False
+
+
+Choose = Callable[[], Awaitable[Request | None]]
+"""Chooses what to request; None if there is nothing to request. A request that has to wait is chosen again, because the
+operation before it changes what is possible."""
+
+
 @dataclass
 class Acts:
     cluster: Cluster
@@ -32,49 +46,61 @@ class Acts:
     """Machines of members that were given up: something of Slurm may be left there."""
 
     async def add(self, role: str, pick: float) -> None:
-        members = await self.cluster.members()
-        if machine := chosen(self.free(members), pick):
-            await self._member_operation(
-                f"add {role} {machine}", kind="add", component_key=role, allocation_ids=[machine]
-            )
+        async def choose() -> Request | None:
+            machine = chosen(self.free(await self.cluster.members()), pick)
+            if machine is None:
+                return None
+            what = f"add {role} {machine}"
+            return self._member_request(what, kind="add", component_key=role, allocation_ids=[machine])
+
+        await self.request(choose)
 
     async def change(self, kind: str, pick: float, *, force: bool = False, dry_run: bool = False) -> None:
         """Drain, resume, remove or repair a member."""
-        members = [member for member in await self.cluster.members() if _is_candidate(kind, member)]
-        member = chosen(members, pick)
-        if member is None:
-            return
-        what = f"{'force ' if force else ''}{kind} {member.node_name}/{member.component_key} ({member.status})"
-        if force:
-            self._note_force(member.node_name)
-        await self._member_operation(
-            f"dry run of {what}" if dry_run else what,
-            dry_run=dry_run,
-            kind=kind,
-            component_key=member.component_key,
-            member_ids=[member.member_id],
-            reason="the campaign",
-            force=force,
-        )
 
-    async def replace(self, machine: str, pick: float, *, force: bool = False) -> None:
-        """Move the worker of this machine to a free one."""
-        members = await self.cluster.members()
-        member = next((item for item in members if (item.node_name, item.component_key) == (machine, "worker")), None)
-        spare = chosen(self.free(members), pick)
-        if member is None or spare is None:
-            return
-        if force:
-            self._note_force(machine)
-        await self._member_operation(
-            f"{'force ' if force else ''}replace {machine} ({member.status}) with {spare}",
-            kind="replace",
-            component_key="worker",
-            member_ids=[member.member_id],
-            allocation_ids=[spare],
-            reason="the campaign",
-            force=force,
-        )
+        async def choose() -> Request | None:
+            members = [member for member in await self.cluster.members() if _is_candidate(kind, member)]
+            member = chosen(members, pick)
+            if member is None:
+                return None
+            what = f"{'force ' if force else ''}{kind} {member.node_name}/{member.component_key} ({member.status})"
+            if force:
+                self._note_force(member.node_name)
+            return self._member_request(
+                f"dry run of {what}" if dry_run else what,
+                dry_run=dry_run,
+                kind=kind,
+                component_key=member.component_key,
+                member_ids=[member.member_id],
+                reason="the campaign",
+                force=force,
+            )
+
+        await self.request(choose)
+
+    async def replace(self, pick: float, *, machine: str = "", force: bool = False) -> None:
+        """Move a worker, the one of this machine if it is named, to a free machine."""
+
+        async def choose() -> Request | None:
+            members = await self.cluster.members()
+            workers = [item for item in members if item.component_key == "worker"]
+            member = chosen([item for item in workers if machine in ("", item.node_name)], pick)
+            spare = chosen(self.free(members), pick)
+            if member is None or spare is None:
+                return None
+            if force:
+                self._note_force(member.node_name)
+            return self._member_request(
+                f"{'force ' if force else ''}replace {member.node_name} ({member.status}) with {spare}",
+                kind="replace",
+                component_key="worker",
+                member_ids=[member.member_id],
+                allocation_ids=[spare],
+                reason="the campaign",
+                force=force,
+            )
+
+        await self.request(choose)
 
     def free(self, members: Sequence[instances.Member]) -> list[str]:
         """Return the machines that no member uses."""
@@ -85,25 +111,27 @@ class Acts:
         self.forced.append(Forced(machine, time.time()))
         self.left.add(machine)
 
-    async def _member_operation(self, what: str, *, dry_run: bool = False, **body: Any) -> None:
-        await self.request(what, lambda: self.cluster.operate(dry_run=dry_run, **body), dry_run=dry_run)
+    def _member_request(self, what: str, *, dry_run: bool = False, **body: Any) -> Request:
+        return Request(what, lambda: self.cluster.operate(dry_run=dry_run, **body), dry_run)
 
-    async def request(self, what: str, call: Callable[[], Awaitable[Operation]], *, dry_run: bool = False) -> bool:
-        """Request an operation. One that must wait for another is requested again, as people do."""
+    async def request(self, choose: Choose) -> bool:
+        """Request an operation. One that must wait for another is chosen and requested again, as people do."""
         deadline = time.monotonic() + self.patience_s
-        while True:
+        while (request := await choose()) is not None:
             try:
-                operation = await call()
-                break
+                operation = await request.call()
             except (ApiError, NoAnswer) as error:
                 if time.monotonic() >= deadline or not await self._is_changing(error):
-                    self.cluster.journal.note("refused", f"{what}: {error}")
+                    self.cluster.journal.note("refused", f"{request.what}: {error}")
                     return False
-            await asyncio.sleep(PAUSE_S)
-        if not dry_run:
-            self.requested.append(operation.operation_id)
-        self.cluster.journal.note("dry run" if dry_run else "operation", f"{what}: {operation.operation_id}")
-        return True
+                await asyncio.sleep(PAUSE_S)
+                continue
+            if not request.dry_run:
+                self.requested.append(operation.operation_id)
+            kind = "dry run" if request.dry_run else "operation"
+            self.cluster.journal.note(kind, f"{request.what}: {operation.operation_id}")
+            return True
+        return False
 
     async def _is_changing(self, error: Exception) -> bool:
         """Return whether the request was refused because of an operation in progress."""

@@ -1,5 +1,6 @@
 """What people request for the whole cluster: another version and the way back, other settings, stop, start, restart."""
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,7 +8,7 @@ from gpuaas_contract import instances
 from gpuaas_contract.instances import ChangeInstance, ReconfigureInstance, UpgradeInstance
 from gpuaas_contract.operations import Operation
 
-from bench.campaign.acts import Acts, chosen
+from bench.campaign.acts import Acts, Request, chosen
 from bench.campaign.cluster import Cluster
 from bench.campaign.jobs import Return
 
@@ -34,37 +35,47 @@ class InstanceActs:
     async def change(self, kind: str, pick: float) -> None:
         """Request what the kind names: `version` is an upgrade, or a rollback if there was one before."""
         if kind == "version":
-            await self._version()
+            await self.acts.request(self._version)
         elif kind == "reconfigure":
-            await self._reconfigure(chosen(SETTINGS, pick))
-        elif (await self.cluster.instance()).baseline == ("stopped" if kind == "start" else "up"):
-            await self.acts.request(kind, lambda: self.cluster.change(KINDS[kind], ChangeInstance(reason=REASON)))
+            await self.acts.request(functools.partial(self._reconfigure, pick))
+        else:
+            await self.acts.request(functools.partial(self._change, kind))
 
-    async def _version(self) -> None:
-        instance = await self.cluster.instance()
-        wanted = self.cluster.second_version
+    async def _change(self, kind: str) -> Request | None:
+        if (await self.cluster.instance()).baseline != ("stopped" if kind == "start" else "up"):
+            return None
+        return Request(kind, lambda: self.cluster.change(KINDS[kind], ChangeInstance(reason=REASON)))
+
+    async def _version(self) -> Request | None:
+        instance, wanted = await self.cluster.instance(), self.cluster.second_version
         if instance.app_version == wanted:
-            await self._rollback(instance)
-            return
+            return Request(f"rollback to {instance.previous_version}", self._rollback)
         body = UpgradeInstance(version=wanted, reason=REASON)
-        await self.acts.request(f"upgrade to {wanted}", lambda: self.cluster.change(instances.UPGRADE, body))
+        return Request(f"upgrade to {wanted}", lambda: self.cluster.change(instances.UPGRADE, body))
 
-    async def _rollback(self, instance: instances.Instance) -> None:
+    async def _rollback(self) -> Operation:
         """Ask what the rollback loses, then request it: no person requests one without that."""
         body = ChangeInstance(reason=REASON)
-        await self.acts.request(
-            "dry run of rollback", lambda: self.cluster.change(instances.ROLLBACK, body, dry_run=True), dry_run=True
-        )
-        what = f"rollback to {instance.previous_version}"
-        await self.acts.request(what, lambda: self.cluster.change(instances.ROLLBACK, body))
+        await self.cluster.change(instances.ROLLBACK, body, dry_run=True)
+        return await self.cluster.change(instances.ROLLBACK, body)
 
-    async def _reconfigure(self, inputs: dict[str, Any] | None) -> None:
+    async def _reconfigure(self, pick: float) -> Request | None:
+        instance = await self.cluster.instance()
+        inputs = chosen([each for each in SETTINGS if changes(instance, each)], pick)
         if inputs is None:
             body = ReconfigureInstance(previous=True, reason=REASON)
         else:
             body = ReconfigureInstance(inputs=inputs, reason=REASON)
         what = "reconfigure to the inputs before" if inputs is None else f"reconfigure {', '.join(inputs)}"
-        await self.acts.request(what, lambda: self.cluster.change(instances.RECONFIGURE, body))
+        return Request(what, lambda: self.cluster.change(instances.RECONFIGURE, body))
+
+
+def changes(instance: instances.Instance, setting: dict[str, Any] | None) -> bool:
+    """Return whether the instance has other inputs after this setting. Pure."""
+    if setting is None:
+        return bool(instance.inputs_before) and instance.inputs_before != instance.inputs
+    after = {**instance.inputs, **setting}
+    return {name: value for name, value in after.items() if value is not None} != instance.inputs
 
 
 def returns(done: list[Operation], now_s: float) -> list[Return]:

@@ -2,9 +2,10 @@
 
 A job notes its begin and its end in a file, because a rollback returns the accounting to an earlier state."""
 
+import itertools
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from gpuaas_app_slurm.workload.state import hosts
@@ -73,11 +74,14 @@ class Jobs:
     cancelled: set[str] = field(default_factory=set)
     """Jobs that their user cancelled."""
     refused: int = 0
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    """Numbers for the names of jobs. Jobs that are submitted at the same time must not share a name: it is that of the
+    file in which a job notes its end."""
 
     async def submit(
         self, runs_s: float, nodes: int = 1, machine: str = "", *, can_requeue: bool = False
     ) -> str | None:
-        name = f"{PREFIX}{len(self.submitted) + self.refused + 1}"
+        name = f"{PREFIX}{next(self.numbers)}"
         where = [f"--nodelist={machine}"] if machine else [f"--nodes={nodes}", "--ntasks-per-node=1"]
         requeue = "--requeue" if can_requeue else "--no-requeue"
         limits = ["--mem=16", "--time=3", requeue, "--chdir=/tmp", "--output=/dev/null"]

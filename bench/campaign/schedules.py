@@ -6,11 +6,12 @@ no member was shown as drained while work ran, no removal used old evidence, and
 import asyncio
 import random
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpuaas_contract.errors import ApiError
-from gpuaas_contract.operations import ASKING_KINDS
+from gpuaas_contract.operations import ASKING_KINDS, Operation
 from gpuaas_sdk.outcomes import NoAnswer
 
 from bench.campaign import faults as all_faults
@@ -21,7 +22,8 @@ from bench.campaign.cluster import Cluster
 from bench.campaign.instance_acts import InstanceActs
 
 MACHINES, WORKERS = 5, ("gpu-2", "gpu-3", "gpu-4")
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
+"""How long a request waits for an operation in progress: longer than an upgrade takes on a busy host."""
 CANCELLED = 0.25
 """The part of the operations that is cancelled in progress."""
 DEAD_S = 45.0
@@ -39,6 +41,8 @@ KINDS = {
     "stop": 1,
     "start": 1,
 }
+BESIDE_WORK = ("replace", "reconfigure", "version", "restart")
+"""Before each of these another job is submitted: an act that waits for others may come after all drawn jobs ended."""
 FAULTS = {
     "": 6,
     "kill slurmctld": 2,
@@ -90,13 +94,18 @@ class Schedules:
         self._campaign.acts.patience_s = PATIENCE_S
         self._instance = InstanceActs(cluster, self._campaign.acts)
 
-    async def run(self, count: int) -> None:
+    async def run(self, count: int, minutes: float) -> int:
+        """Run so many schedules, and begin none after so many minutes. Return how many were run."""
+        deadline, number = time.monotonic() + minutes * 60, 0
         self._cluster.second_version = await versions.offer(self._cluster)
         watch = self._campaign.watch
         watching = [asyncio.create_task(watch.look()), asyncio.create_task(watch.follow())]
         try:
-            for number in range(count):
+            while number < count and time.monotonic() < deadline:
                 await self._one(self._seed + number)
+                number += 1
+                await self._count(number)
+            return number
         finally:
             await self._campaign.faults.heal_all()
             for task in watching:
@@ -117,6 +126,11 @@ class Schedules:
         await self._check(began_s)
         await self._restore()
 
+    async def _count(self, number: int) -> None:
+        """Note how many operations of each kind succeeded so far: schedules show nothing about what was refused."""
+        done = await self._cluster.all_operations()
+        self._cluster.journal.note("done", f"{number} schedules: {outcomes(done)}")
+
     async def _job(self, job: tuple[float, float, int, float]) -> None:
         at_s, runs_s, nodes, pick = job
         await asyncio.sleep(at_s)
@@ -128,6 +142,8 @@ class Schedules:
         began = time.monotonic()
         for at_s, kind, pick in sorted(schedule.acts):
             await asyncio.sleep(max(0.0, began + at_s - time.monotonic()))
+            if kind in BESIDE_WORK:
+                await self._campaign.jobs.submit(5 + 35 * pick, 1 + int(pick * 2))
             try:
                 await self._act(kind, pick)
             except (ApiError, NoAnswer) as error:
@@ -140,7 +156,7 @@ class Schedules:
         elif kind in MEMBER_KINDS:
             await acts.change(kind, pick)
         elif kind == "replace":
-            await acts.replace(await self._worker(pick), pick)
+            await acts.replace(pick)
         elif kind == "replace dead":
             await self._replace_dead(pick)
         else:
@@ -156,7 +172,7 @@ class Schedules:
         if not machine or any(machine in place for place in faults.running):
             return
         await faults.begin(all_faults.of_machine(self._cluster, "power cut", machine), DEAD_S)
-        await self._campaign.acts.replace(machine, pick, force=True)
+        await self._campaign.acts.replace(pick, machine=machine, force=True)
 
     async def _cancel(self, pick: float) -> None:
         """Cancel an operation in progress."""
@@ -189,6 +205,7 @@ class Schedules:
         await rest.members_rest(self._cluster, acts)
         await rest.machines_clean(self._cluster, acts)
         acts.left.clear()
+        acts.forced.clear()
         for member in await self._cluster.members():
             if member.status == "drained":
                 await rest.performed(self._cluster, "resume", member)
@@ -197,6 +214,13 @@ class Schedules:
         if free := acts.free(members)[:missing]:
             await rest.succeeds(self._cluster, kind="add", component_key="worker", allocation_ids=free)
         await instance_rest.runs(self._cluster)
+
+
+def outcomes(done: Sequence[Operation]) -> str:
+    """Return how many operations of each kind succeeded, of how many that were accepted. Pure."""
+    accepted = Counter(item.kind for item in done if item.kind not in ASKING_KINDS)
+    succeeded = Counter(item.kind for item in done if item.status == "succeeded")
+    return ", ".join(f"{kind} {succeeded[kind]} of {count}" for kind, count in sorted(accepted.items()))
 
 
 def _fault(cluster: Cluster, name: str, pick: float) -> all_faults.Fault | None:

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from gpuaas_sdk.checks import Check
 from gpuaas_sdk.controller import Member, Operation, Permanent, members, package_sources
@@ -29,6 +29,7 @@ from gpuaas_app_slurm.workload import (
 from gpuaas_app_slurm.workload.footprint import SLURM
 from gpuaas_app_slurm.workload.removal_acts import SlurmActs
 
+Result = TypeVar("Result")
 POLL_S = 0.1
 BUSY_POLL_S = 2.0
 """How often a node is asked for jobs of people while its first job waits."""
@@ -72,7 +73,8 @@ async def deploy(op: Operation, settings: Settings) -> None:
     if _is_failed(op, controller):
         return
     async with beside(_finish_controller(joining, present)):
-        await _join_and_prove(joining, roles.nodes_of(installed.ok))
+        head = await op.machine(controller)
+        await _join_and_prove(joining, roles.nodes_of(installed.ok), await slurm.read_common(head, inputs))
     if not _is_alone(controller, present):
         await _report_on(joining, controller, present)
     await reports.ready_controller(op, controller, inputs)
@@ -82,15 +84,23 @@ async def deploy(op: Operation, settings: Settings) -> None:
 async def add(op: Operation, settings: Settings) -> None:
     inputs = config.parse_inputs(op.instance.inputs)
     roles.refuse_joining_shared_logins(op.to_do, op.members, op.instance.name)
-    head = await reports.head(op)
+    async with beside(_connect(op)):
+        head = await reports.head(op)
     homes, accounts = await asyncio.gather(
         homes_of_cluster.checked(op, roles.controller_of(op.members), op.to_do, inputs),
         users.of_cluster(head, inputs.users),
     )
     joining = Joining(op, inputs, settings, homes, accounts)
-    installed = await op.each(op.to_do, lambda member: _install(joining, member, ()), raises=False)
-    await _join_and_prove(joining, installed.ok)
+    # This does not change while machines are installed: an upgrade and a new key exclude other operations.
+    async with beside(slurm.read_common(head, inputs)) as common:
+        installed = await op.each(op.to_do, lambda member: _install(joining, member, ()), raises=False)
+    await _join_and_prove(joining, installed.ok, common.result())
     await reports.publish_access(op)
+
+
+async def _connect(op: Operation) -> None:
+    """Open the connections to the new machines, all at once."""
+    await asyncio.gather(*(op.machine(member) for member in roles.one_per_machine(op.to_do)))
 
 
 async def _reach(op: Operation, member: Member, settings: Settings) -> None:
@@ -171,12 +181,10 @@ def _is_alone(controller: Member, present: tuple[Member, ...]) -> bool:
     return roles.roles_on(present, controller.allocation_id) == (roles.CONTROLLER,)
 
 
-async def _join_and_prove(joining: Joining, installed: tuple[Member, ...]) -> None:
+async def _join_and_prove(joining: Joining, installed: tuple[Member, ...], common: slurm.Common) -> None:
     op = joining.op
-    if not installed:
-        return
     head = await op.machine(joining.controller)
-    common, looks = await slurm.read_common(head, joining.inputs), nodes.Looks(head)
+    looks = nodes.Looks(head)
     joined = await op.each(installed, lambda member: _join(joining, member, common, looks), raises=False)
     await op.each(joined.ok, lambda member: _prove(joining, member, head, looks), raises=False)
 
@@ -209,11 +217,11 @@ async def _prove(joining: Joining, member: Member, head: Machine, looks: nodes.L
 
 
 @contextlib.asynccontextmanager
-async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Do this work while the block runs. If the block fails, it is stopped."""
+async def beside(work: Coroutine[Any, Any, Result]) -> AsyncIterator[asyncio.Future[Result]]:
+    """Do this work while the block runs; its result is there after the block. If the block fails, it is stopped."""
     working = asyncio.ensure_future(work)
     try:
-        yield
+        yield working
         await working
     finally:
         working.cancel()

@@ -112,10 +112,12 @@ async def _join_and_prove(joining: bring_up.Joining, spare: Member, head: Machin
     _refuse_same_name(op, machine)
     await members.take_over(op, spare, machine, SLURM, SlurmActs())
     source = await package_sources.of(op, spare, machine, SLURM, inputs.packages)
-    await slurm.install(machine, op.instance.instance_id, (role,), joining.users, op.say, joining.homes, source)
-    await slurm.join(machine, head, await slurm.read_common(head, inputs), settings, op.say, role)
+    instance_id, homes, address = op.instance.instance_id, joining.homes, joining.controller.address
+    async with bring_up.beside(slurm.read_common(head, inputs)) as common:
+        prepared = await slurm.install(machine, instance_id, (role,), joining.users, op.say, homes, source, address)
+    await slurm.join(machine, head, common.result(), settings, op.say, role, prepared)
     roles_here = roles.roles_on((*op.members, spare), spare.allocation_id)
-    async with bring_up.beside(reporter.start(machine, roles_here)):
+    async with bring_up.beside(reporter.start(machine, roles_here, is_written=prepared is not None)):
         if role == roles.LOGIN:
             await login.require_scheduler(machine, inputs.users[0])
         else:

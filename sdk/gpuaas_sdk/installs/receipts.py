@@ -10,28 +10,41 @@ from gpuaas_sdk.failures import Refused
 from gpuaas_sdk.installs.footprint import Footprint
 from gpuaas_sdk.machine import Command, File, Machine, commands
 
+# Every program that it starts takes time on a busy machine, so it asks once for all users, groups and units.
 INSPECT = r"""
-units=()
+shopt -s nullglob dotglob
+users=() groups=() units=()
 while [ $# -gt 0 ]; do
   kind=$1 name=$2; shift 2
   case $kind in
     path)
       if [ ! -e "$name" ] && [ ! -L "$name" ]; then echo "absent $name"
-      elif [ -d "$name" ] && [ -z "$(ls -A "$name")" ]; then echo "empty $name"
+      elif [ -d "$name" ] && inside=("$name"/*) && [ ${#inside[@]} -eq 0 ]; then echo "empty $name"
       else echo "present $name"; fi ;;
     content) [ ! -f "$name" ] || echo "content $name $(base64 -w0 "$name")" ;;
-    user) getent passwd "$name" >/dev/null || echo "no-user $name" ;;
-    group) getent group "$name" >/dev/null || echo "no-group $name" ;;
+    user) users+=("$name") ;;
+    group) groups+=("$name") ;;
     unit) units+=("$name") ;;
   esac
 done
-# Prints a line for each unit, empty if it has none, and an empty line between two units.
-each() { systemctl show --value -p "$1" -- "${units[@]}"; }
+# Prints those of the names that the database of the system has not.
+unknown() {
+  local database=$1 kind=$2 known name; shift 2
+  [ $# -gt 0 ] || return 0
+  known=$'\n'$(getent "$database" "$@" || true)
+  for name in "$@"; do [[ $known == *$'\n'"$name:"* ]] || echo "$kind $name"; done
+}
+unknown passwd no-user "${users[@]}"
+unknown group no-group "${groups[@]}"
 if [ ${#units[@]} -gt 0 ]; then
-  mapfile -t enabled < <(each UnitFileState)
-  mapfile -t active < <(each ActiveState)
+  declare -A shown=()
+  # A block for each unit, in any order of its properties, and an empty line between two.
+  at=0
+  while IFS== read -r property value; do
+    if [ -z "$property" ]; then at=$((at + 1)); else shown[$at.$property]=$value; fi
+  done < <(systemctl show -p UnitFileState -p ActiveState -- "${units[@]}")
   for at in "${!units[@]}"; do
-    echo "unit ${units[at]} ${enabled[at * 2]:-absent} ${active[at * 2]:-inactive}"
+    echo "unit ${units[at]} ${shown[$at.UnitFileState]:-absent} ${shown[$at.ActiveState]:-inactive}"
   done
 fi
 """

@@ -51,6 +51,7 @@ class CommandFailed(Permanent):
         self.machine = machine
         self.command = command
         self.exit_status = completed.exit_status
+        self.output = output
 
 
 def shown(command: Command) -> str:

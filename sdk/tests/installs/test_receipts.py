@@ -83,15 +83,20 @@ async def test_other_instances_are_found_by_their_receipts() -> None:
 def test_the_inspection_shows_what_a_real_machine_has(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("a")
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / ".hidden").write_text("a")
     asked = [
         *("path", f"{tmp_path}/gone", "path", f"{tmp_path}/empty", "path", f"{tmp_path}/file"),
-        *("content", f"{tmp_path}/file", "user", "root", "user", "no-such-user", "group", "no-such-group"),
+        *("path", f"{tmp_path}/used", "content", f"{tmp_path}/file"),
+        *("user", "root", "user", "oot", "user", "no-such-user", "group", "root", "group", "no-such-group"),
     ]
     assert printed(receipts.INSPECT, *asked) == [
         f"absent {tmp_path}/gone",
         f"empty {tmp_path}/empty",
         f"present {tmp_path}/file",
+        f"present {tmp_path}/used",
         f"content {tmp_path}/file YQ==",
+        "no-user oot",
         "no-user no-such-user",
         "no-group no-such-group",
     ]

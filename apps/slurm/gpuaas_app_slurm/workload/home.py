@@ -78,8 +78,10 @@ systemctl enable -q --no-reload "$unit"
 systemctl daemon-reload
 # The machine that exports the folder may still be installing its server.
 ends=$(( $(date +%s) + wait_s ))
-until systemctl start "$unit" 2>/dev/null || [ "$(date +%s)" -ge "$ends" ]; do sleep 2; done
-systemctl start "$unit"
+until systemctl start "$unit" 2>/dev/null; do
+  if [ "$(date +%s)" -ge "$ends" ]; then systemctl start "$unit"; break; fi
+  sleep 2
+done
 mountpoint -q "$people"
 """
 # A process that still uses a home keeps the mount busy; then it is detached and ends with that process.

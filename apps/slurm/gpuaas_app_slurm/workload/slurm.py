@@ -10,7 +10,7 @@ from gpuaas_sdk import checks
 from gpuaas_sdk.checks import Check, Show
 from gpuaas_sdk.failures import Permanent
 from gpuaas_sdk.installs import bundle, packages, receipts, units
-from gpuaas_sdk.machine import Command, File, Machine, commands
+from gpuaas_sdk.machine import Command, CommandFailed, File, Machine, commands
 
 from gpuaas_app_slurm import roles as role_names
 from gpuaas_app_slurm.settings import Settings
@@ -89,13 +89,13 @@ async def install(
     await packages.install(machine, footprint.SLURM, receipt, roles, more, source, versions.refuse_old_slurm)
     node_role = next((role for role in roles if role != role_names.CONTROLLER), "")
     seen = await facts.read(machine) if controller_address and node_role else None
+    more_files = reporter.files(machine.hostname, receipt.roles)
     await machine.run_all(
         LOGROTATE,
         # Slurm's Debian packages depend on munge. A cluster that uses it enables it with the key of the cluster.
         # On the machine of a controller that was deployed before, it is as the cluster needs it.
         *((units.disable("munge"),) if "munge" in receipt.packages and not is_beside else ()),
-        *(_node_files(controller_address, seen, homes, node_role) if seen is not None else ()),
-        *((commands.put_all(reporter.files(machine.hostname, receipt.roles)),) if seen is not None else ()),
+        *(_node_files(controller_address, seen, homes, node_role, more_files) if seen is not None else ()),
         *home.mount(homes, on_controller=on_controller),
         users.accounts(accounts),
         bundle.remove(footprint.SLURM),
@@ -189,12 +189,20 @@ async def join(
     await progress(f"starting slurmd on {worker.hostname}")
     if prepared is None:
         await worker.run_all(*key, *_node_files(controller.address, seen, common.homes, role), units.RELOAD)
-    elif key:
-        await worker.run_all(*key)
-    started = await worker.run("systemctl", "restart", "slurmd", check=False, timeout_s=settings.slurmd_start_s)
-    if started.exit_status != 0:
-        raise await did_not_start(worker, "slurmd", started.stderr)
+        key = ()
+    await _start_slurmd(worker, key, settings)
     await _wait_until_idle(worker, looks, settings, progress)
+
+
+async def _start_slurmd(worker: Machine, before: tuple[Command, ...], settings: Settings) -> None:
+    """Run these commands and start slurmd, with one round trip. slurmd does not start if one of them fails."""
+    restart = units.restart("slurmd")
+    try:
+        await worker.run_all(*before, restart, timeout_s=settings.slurmd_start_s)
+    except CommandFailed as error:
+        if error.command.summary != restart.summary:
+            raise
+        raise await did_not_start(worker, "slurmd", error.output) from error
 
 
 async def mpi(machine: Machine) -> str:
@@ -225,10 +233,13 @@ def _key(worker: Machine, controller: Machine, common: Common) -> tuple[Command,
     return keys.copy(keys.present(controller, common.auth, common.key), common.key_set, common.auth)
 
 
-def _node_files(address: str, seen: facts.Facts, homes: home.Home, role: str) -> tuple[Command, ...]:
-    """Return the commands that write the files of a machine with slurmd. systemd must read its files after them."""
+def _node_files(
+    address: str, seen: facts.Facts, homes: home.Home, role: str, more: Sequence[File] = ()
+) -> tuple[Command, ...]:
+    """Return the commands that write the files of a machine with slurmd, and more files. systemd must read its files
+    after them."""
     files_of = config.login_files if role == role_names.LOGIN else config.worker_files
-    return *_put_files(files_of(address, seen, homes)), units.enable("slurmd")
+    return *_put_files((*files_of(address, seen, homes), *more)), units.enable("slurmd")
 
 
 async def wait_for_controller(machine: Machine, settings: Settings, progress: Show) -> None:
