@@ -3,6 +3,7 @@
 import pytest
 from gpuaas_app_etcd import controller
 from gpuaas_app_etcd.workload import etcd
+from gpuaas_app_etcd.workload.footprint import DATA
 from gpuaas_sdk.controller import quorum
 from gpuaas_sdk.machine import Ran
 from simulated_cluster import Cluster
@@ -109,7 +110,7 @@ async def test_a_member_without_its_data_gives_up_its_vote_and_joins_as_a_new_on
         await cluster.perform(instance, "deploy")
         machine = cluster.machine("n1")
         machine.units.clear()
-        machine.remove([etcd.DATA])
+        machine.remove([DATA])
         repaired = await cluster.perform(instance, "repair", ["n1"])
     assert (repaired.status, cluster.voters(), cluster.statuses(instance)) == ("succeeded", set(THREE), READY)
     changes = [argv[argv.index("member") + 1] for argv in cluster.argv if "member" in argv and "list" not in argv]
