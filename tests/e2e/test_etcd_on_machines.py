@@ -61,7 +61,7 @@ def test_no_acknowledged_write_is_lost_while_members_are_replaced_and_upgraded(c
         replace_and_kill_the_controller(cloud)
         count = len(writers.acknowledged)
         until(lambda: len(writers.acknowledged) > count + 20)
-        cloud.gpuaas("upgrade", "etcd", "--to", new)
+        cloud.gpuaas("upgrade", "etcd", "--version", new)
         count = len(writers.acknowledged)
         until(lambda: len(writers.acknowledged) > count + 20)
     client = Client(addresses[1:], tmp_path)
