@@ -111,7 +111,7 @@ def action(cloud: Cloud, *words: str) -> Any:
 
 def versions(cloud: Cloud) -> dict[str, str]:
     rows = cloud.listed("members", "etcd")
-    return {row["node_name"]: row["observed_version"] for row in rows if row["status"] == "ready"}
+    return {row["node_name"]: row["observed_version"] for row in rows if row["status"] in ("ready", "degraded")}
 
 
 def clients_files(cloud: Cloud, folder: Path) -> list[str]:

@@ -10,7 +10,7 @@ from gpuaas_app_etcd_conformance import EtcdDriver
 from gpuaas_sdk.conformance import SimulatedMachine, packages
 from gpuaas_sdk.conformance.orders import as_bytes
 from gpuaas_sdk.controller import Instance, Member, RunnerSettings
-from gpuaas_sdk.machine import Command, Completed, Machine, MachineTarget, MachineUnreachable
+from gpuaas_sdk.machine import Command, Completed, Machine, MachineTarget, MachineUnreachable, Ran
 from gpuaas_sdk.testing import FakePlatform
 
 
@@ -40,14 +40,20 @@ class Cluster:
         self.platform = FakePlatform("etcd", secret_purposes=manifest.secret_purposes)
         self.platform.add_version(manifest)
         self.silent: set[str] = set()
+        self.changes: list[str] = []
+        """What happened to the membership, on whichever machine, oldest first."""
         self.network: dict[str, Any] = {}
         self._machines: dict[str, SimulatedMachine] = {}
 
     def machine(self, name: str) -> SimulatedMachine:
         if name not in self._machines:
-            respond = packages.responder(self.driver)
-            self._machines[name] = SimulatedMachine(name, respond, network=self.network)
+            self._machines[name] = SimulatedMachine(name, self._respond, network=self.network)
         return self._machines[name]
+
+    def _respond(self, machine: SimulatedMachine, argv: tuple[str, ...], data: bytes) -> Ran | None:
+        if "member" in argv and "list" not in argv:
+            self.changes.append(argv[argv.index("member") + 1])
+        return packages.responder(self.driver)(machine, argv, data)
 
     @property
     def argv(self) -> list[tuple[str, ...]]:
