@@ -123,7 +123,7 @@ def test_each_app_installs_and_starts_with_the_sdk_and_the_contract_alone(tmp_pa
     wheels = sorted((tmp_path / "wheels").glob("*.whl"))
     _uv("pip", "install", "-q", "-p", alone / "bin/python", "-c", ROOT / "requirements.lock", *wheels)
     for app in apps:
-        command = [alone / f"bin/gpuaas-{app}", "manifest"]
+        command = [str(alone / f"bin/gpuaas-{app}"), "manifest"]
         assert f'"slug": "{app}"' in subprocess.run(command, capture_output=True, text=True, check=True).stdout
     absent = "import importlib.util as u, sys; sys.exit(any(map(u.find_spec, sys.argv[1:])))"
     others = ["gpuaas_platform", "gpuaas_lab", "gpuaas_cli", "gpuaas_agent"]
