@@ -10,7 +10,6 @@ from gpuaas_contract.operations import PREVIEWED_KINDS, UNDONE, OperationKind, P
 from gpuaas_contract.runtime import ReportedCondition
 
 from gpuaas_sdk.checks import Check
-from gpuaas_sdk.controller import members
 from gpuaas_sdk.controller.app import App
 from gpuaas_sdk.controller.handlers import Handler
 from gpuaas_sdk.controller.operation import Operation
@@ -92,8 +91,10 @@ class _Quorum:
 
     async def _stay(self, op: Operation) -> None:
         async def one(member: Member) -> None:
-            members.require_intact(op, member)
-            await moves.ready(op, self._peers, member)
+            if op.now(member).status == "removing":  # it may have left the cluster: too late to return
+                await moves.leave(op, self._peers, member, whole=False, prefix="finish: ")
+            else:
+                await moves.ready(op, self._peers, member)
 
         await op.each(op.to_do, one)
 

@@ -146,18 +146,18 @@ async def compare_versions(op: Operation, peers: Peers) -> None:
             raise Refused(f"{node_name}: {refusal}", fix="choose another version of the app")
 
 
-async def leave(op: Operation, peers: Peers, member: Member, *, whole: bool) -> None:
+async def leave(op: Operation, peers: Peers, member: Member, *, whole: bool, prefix: str = "") -> None:
     """Take a member away. `whole`: all members leave, so there is no quorum to keep.
 
     A member that seems untouched is handled like the others: a cancel can hide the last report of its join."""
     is_silent = op.force and not await op.answers(member, patience_s=peers.settings.answer_s)
     await members.begin_removal(op, member, await evidence(op, peers, member, whole=whole))
     if not whole:
-        await op.step("leave the cluster", lambda: retire(op, peers, member), member=member)
+        await op.step(f"{prefix}leave the cluster", lambda: retire(op, peers, member), member=member)
     if is_silent:
         await members.give_up(op, member, peers.footprint)
         return
-    await take_off(op, peers, member, member, "clear the machine")
+    await take_off(op, peers, member, member, f"{prefix}clear the machine")
     await op.report(member, status="removed")
 
 
