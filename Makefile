@@ -1,6 +1,6 @@
 # GPUaaS: every command of the project. `make` alone lists them.
 .DEFAULT_GOAL := help
-PARTS := contract sdk platform agent apps/slurm cli console lab
+PARTS := contract sdk platform agent apps/slurm apps/etcd cli console lab
 # `sudo make` runs as root only what needs it, with caches of its own: the clone and the local cloud stay their owner's.
 OWNER := $(filter $(shell stat -c %U .),$(filter-out root,$(SUDO_USER)))
 AS_OWNER := $(if $(OWNER),sudo -n -H -u $(OWNER))
@@ -20,7 +20,7 @@ PYTHON_FOLDERS := conftest.py $(PYTHON_TOOLS) contract sdk platform agent apps c
 
 TEST_HELPERS := platform/tests:cli/tests:console/tests
 
-.PHONY: help up down test screenshots clients test-guide test-slurm check check-types check-rules compiled-tests words mutants bench contract lock wheels bundle clean
+.PHONY: help up down test screenshots clients test-guide test-slurm test-etcd check check-types check-rules compiled-tests words mutants bench contract lock wheels bundle clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -41,7 +41,10 @@ test: .venv/.ready ## check, then every test; real machines as root or by sudo m
 
 test-slurm: .venv/.ready ## the long tests of Slurm on real machines: every operation and action, a story in a browser, upgrade, kills, MPI, munge, reboots (two hours, as root)
 	@tools/browser
-	@$(PYTHON) -m pytest -n 0 --durations 15 -m long apps/slurm tests/e2e console/tests $(ARGS)
+	@$(PYTHON) -m pytest -n 0 --durations 15 -m long apps/slurm tests/e2e console/tests --ignore tests/e2e/test_etcd_on_machines.py $(ARGS)
+
+test-etcd: .venv/.ready ## the long test of etcd on real machines: clients write while members are replaced and upgraded (ten minutes, as root)
+	@$(PYTHON) -m pytest -n 0 -m long tests/e2e/test_etcd_on_machines.py $(ARGS)
 
 test-guide: .venv/.ready ## every command of "Build an app", own packages in the lab, machine access in plain HTTP (minutes, as root)
 	@$(PYTHON) -m pytest -n 0 --durations 15 -m long tests/e2e/test_build_an_app.py tests/e2e/test_lab_page.py tests/e2e/test_machine_access_in_plain_http.py $(ARGS)

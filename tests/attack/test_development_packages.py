@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("contract", "sdk", "platform", "agent", "apps/slurm", "cli", "console")
+PARTS = ("contract", "sdk", "platform", "agent", "apps/slurm", "apps/etcd", "cli", "console")
 EXTRAS = ("otlp", "vault")
 
 

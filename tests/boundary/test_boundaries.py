@@ -104,8 +104,9 @@ def test_every_package_on_disk_is_under_the_import_rules() -> None:
     assert named == on_disk
 
 
-def test_the_app_installs_and_starts_with_the_sdk_and_the_contract_alone(tmp_path: Path) -> None:
-    for part in ("contract", "sdk", "apps/slurm"):
+def test_each_app_installs_and_starts_with_the_sdk_and_the_contract_alone(tmp_path: Path) -> None:
+    apps = ("slurm", "etcd")
+    for part in ("contract", "sdk", *(f"apps/{app}" for app in apps)):
         _uv(
             "build",
             "-q",
@@ -121,8 +122,9 @@ def test_the_app_installs_and_starts_with_the_sdk_and_the_contract_alone(tmp_pat
     _uv("venv", "-q", "-p", sys.executable, alone)
     wheels = sorted((tmp_path / "wheels").glob("*.whl"))
     _uv("pip", "install", "-q", "-p", alone / "bin/python", "-c", ROOT / "requirements.lock", *wheels)
-    started = subprocess.run([alone / "bin/gpuaas-slurm", "manifest"], capture_output=True, text=True, check=True)
-    assert '"slug": "slurm"' in started.stdout
+    for app in apps:
+        command = [str(alone / f"bin/gpuaas-{app}"), "manifest"]
+        assert f'"slug": "{app}"' in subprocess.run(command, capture_output=True, text=True, check=True).stdout
     absent = "import importlib.util as u, sys; sys.exit(any(map(u.find_spec, sys.argv[1:])))"
     others = ["gpuaas_platform", "gpuaas_lab", "gpuaas_cli", "gpuaas_agent"]
     subprocess.run([str(alone / "bin/python"), "-c", absent, *others], check=True, cwd=tmp_path)

@@ -6,7 +6,7 @@ killed, paused, cancelled, and cut off from machines. An app team writes a `Driv
 from gpuaas_sdk.conformance.checks import ALL
 from gpuaas_sdk.conformance.command import main
 from gpuaas_sdk.conformance.controllers import Subject
-from gpuaas_sdk.conformance.driver import Driver
+from gpuaas_sdk.conformance.driver import Driver, SimulatedPackage
 from gpuaas_sdk.conformance.machines import SimulatedMachine
 from gpuaas_sdk.conformance.run import run
 from gpuaas_sdk.conformance.trial import Reference, Trial
@@ -19,6 +19,7 @@ __all__ = [
     "Reference",
     "ScoreCard",
     "SimulatedMachine",
+    "SimulatedPackage",
     "Subject",
     "Trial",
     "Verdict",

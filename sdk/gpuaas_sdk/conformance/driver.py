@@ -3,6 +3,7 @@ its effects there."""
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,18 @@ from gpuaas_sdk.conformance.machines import SimulatedMachine
 from gpuaas_sdk.machine import Ran
 
 _ID = re.compile(r"\b(inst|mem|op|alloc|sec|dlv|cor)_[0-9a-z_]*[0-9]+")
+
+
+@dataclass(frozen=True)
+class SimulatedPackage:
+    """A Debian package that the package source of simulated machines offers.
+
+    SimulatedPackage("3.5-1", source="kv", units=("kv.service",))"""
+
+    version: str
+    source: str = ""
+    """The source package of Debian that it is built from."""
+    units: tuple[str, ...] = ()
 
 
 class Driver:
@@ -27,6 +40,8 @@ class Driver:
     """Inputs of actions by name. Actions that are not listed and need inputs are left out."""
     artifacts: Mapping[str, bytes] = {}
     """The content of artifacts that the manifest names."""
+    packages: Mapping[str, SimulatedPackage] = {}
+    """Packages that the app installs with `gpuaas_sdk.installs`, by name. The package tools are then simulated."""
     runbook: Path | None = None
     """The page that people read when an operation of the app fails."""
     patience_s: float = 60.0
@@ -60,7 +75,8 @@ class Driver:
     def state(self, machine: SimulatedMachine) -> dict[str, str]:
         """Return what the app has on the machine. Two runs are compared by it, without ids of the platform."""
         files = {path: _without_ids(content.decode(errors="replace")) for path, content in machine.files.items()}
-        return files | {f"unit {name}": state for name, state in machine.units.items()}
+        packages = {f"package {name}": version for name, version in machine.packages.items()}
+        return files | packages | {f"unit {name}": state for name, state in machine.units.items()}
 
 
 def _without_ids(text: str) -> str:

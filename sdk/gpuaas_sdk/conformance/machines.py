@@ -5,8 +5,9 @@ import asyncio
 import base64
 import contextlib
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import asyncssh
 from gpuaas_contract.access import RequestMachineAccess
@@ -23,6 +24,7 @@ NO = Ran(1, "", "")
 INCOMPLETE = Ran(1, "", "only part of the input was received")
 ENDED = Ran(255, "", "Permission denied: the access has ended with the lease")
 UNIT_FOLDER = "/etc/systemd/system/"
+PACKAGED_UNITS = "/usr/lib/systemd/system/"
 OBSERVER = "observer"
 
 Respond = Callable[["SimulatedMachine", tuple[str, ...], bytes], Ran | None]
@@ -50,6 +52,10 @@ class SimulatedMachine:
     """The state of each unit that was started or stopped: `active` or `inactive`."""
     starts: dict[str, int] = field(default_factory=dict)
     """How often each unit was started while it did not run."""
+    packages: dict[str, str] = field(default_factory=dict)
+    """The installed packages of the app, with their versions."""
+    network: dict[str, Any] = field(default_factory=dict)
+    """What the driver keeps for all machines of a check together, such as what members of a cluster agree on."""
     ordered: list[Ordered] = field(default_factory=list)
     """Every command that arrived, oldest first, without those of the SSH connection itself."""
     fails_at: int = 0
@@ -136,11 +142,12 @@ class SimulatedMachine:
             case ("cat", str(path)):
                 return self._read(path, Ran(1, "", f"cat: {path}: No such file or directory"))
             case ("test", "-e" | "-f", str(path)):
-                return OK if path in self.files else NO
+                return OK if self.has(path) else NO
             case ("ls" | "find", *_, str(path)):
                 return self._list(path)
             case ("rm", *paths):
-                return self._remove(paths)
+                self.remove(paths)
+                return OK
             case ("systemctl", *words):
                 return self._systemctl([word for word in words if not word.startswith("-")], words)
         return Ran(127, "", f"{argv[0]}: command not found. Add it to Driver.respond of the app")
@@ -156,11 +163,15 @@ class SimulatedMachine:
         names = sorted({path.removeprefix(inside).split("/")[0] for path in self.files if path.startswith(inside)})
         return Ran(0, "".join(f"{name}\n" for name in names), "")
 
-    def _remove(self, arguments: list[str]) -> Ran:
+    def has(self, path: str) -> bool:
+        """Return whether the path, or something in it, exists."""
+        return path in self.files or any(file.startswith(path.rstrip("/") + "/") for file in self.files)
+
+    def remove(self, arguments: Sequence[str]) -> None:
+        """Delete these files, and folders with their content. Options are left out."""
         for path in (word for word in arguments if not word.startswith("-")):
             for file in [file for file in self.files if file == path or file.startswith(path.rstrip("/") + "/")]:
                 del self.files[file]
-        return OK
 
     def _systemctl(self, words: list[str], given: list[str]) -> Ran:
         verb, *units = words
@@ -169,7 +180,7 @@ class SimulatedMachine:
             return Ran(0 if "active" in states else 3, "".join(f"{state}\n" for state in states), "")
         for unit in map(_unit, units):
             if verb in ("start", "restart") or (verb == "enable" and "--now" in given):
-                if UNIT_FOLDER + unit not in self.files:
+                if not self.files.keys() & {UNIT_FOLDER + unit, PACKAGED_UNITS + unit}:
                     return Ran(5, "", f"Unit {unit} not found.")
                 self.starts[unit] = self.starts.get(unit, 0) + (self.units.get(unit) != "active" or verb == "restart")
                 self.units[unit] = "active"
@@ -183,6 +194,7 @@ class SimulatedMachines:
 
     def __init__(self, respond: Respond, is_current: Callable[[str], bool]) -> None:
         self.by_name: dict[str, SimulatedMachine] = {}
+        self._network: dict[str, Any] = {}
         self._respond = respond
         self._is_current = is_current
         self._key = asyncssh.generate_private_key("ssh-ed25519")
@@ -191,7 +203,9 @@ class SimulatedMachines:
     def machine(self, name: str) -> SimulatedMachine:
         """Return the machine of this name."""
         if name not in self.by_name:
-            self.by_name[name] = SimulatedMachine(name, self._respond, is_current=self._is_current)
+            self.by_name[name] = SimulatedMachine(
+                name, self._respond, is_current=self._is_current, network=self._network
+            )
         return self.by_name[name]
 
     async def open(self, name: str) -> None:

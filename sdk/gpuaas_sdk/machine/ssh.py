@@ -246,7 +246,8 @@ async def _run_watched(
     """Run the command. Its standard input stays open until it has ended: an earlier end means that the caller has
     gone."""
     async with connection.create_process(line, encoding=None) as process:
-        process.stdin.write(data)
+        if data:  # a command without input may have ended already, and its channel takes nothing then
+            process.stdin.write(data)
         # With `wait`, standard input would end now.
         stdout, stderr = await asyncio.gather(process.stdout.read(), process.stderr.read())
         await process.wait_closed()

@@ -3,11 +3,25 @@
 import socket
 
 import asyncssh
+import msgspec
 import pytest
 from gpuaas_contract.access import RequestMachineAccess
+from gpuaas_sdk.conformance import Driver, SimulatedPackage, packages
 from gpuaas_sdk.conformance.machines import SimulatedMachine, SimulatedMachines
-from gpuaas_sdk.installs import units
-from gpuaas_sdk.machine import CommandFailed, File, MachineTarget, MachineUnreachable, Ran, commands, connect
+from gpuaas_sdk.installs import package_changes, receipts, uninstall, units
+from gpuaas_sdk.installs import packages as installed
+from gpuaas_sdk.installs import removals as removed
+from gpuaas_sdk.machine import (
+    CommandFailed,
+    File,
+    MachineTarget,
+    MachineUnreachable,
+    Ran,
+    RemoteWork,
+    commands,
+    connect,
+)
+from kv_footprint import KV
 
 KEY = asyncssh.generate_private_key("ssh-ed25519").export_private_key("openssh").decode()
 
@@ -140,3 +154,51 @@ async def test_access_ends_with_the_lease() -> None:
         with pytest.raises(CommandFailed, match="has ended with the lease"):
             await machine.run_all(commands.run("true"), check=False)
     assert len(machines.machine("n1").ordered) == 2
+
+
+async def test_a_long_command_without_input_that_ends_at_once_has_its_result() -> None:
+    machines = SimulatedMachines(respond, lambda user: True)
+    work = RemoteWork("op_1")
+    async with machines.serving(["n1"]):
+        wanted = msgspec.structs.replace(target(machines, operation_id="op_1"), work=work)
+        async with connect(wanted) as machine:
+            for _ in range(20):
+                assert (await machine.run("true", timeout_s=900)).exit_status == 0
+
+
+async def test_packages_of_the_driver_are_installed_changed_and_removed_as_on_a_machine() -> None:
+    driver = Driver()
+    driver.packages = {
+        "kv-server": SimulatedPackage("3.5-1", "kv", ("kv.service",)),
+        "kv-tools": SimulatedPackage("3.5-1", "kv"),
+    }
+    machines = SimulatedMachines(packages.responder(driver), lambda user: True)
+    n1 = machines.machine("n1")
+    async with machines.serving(["n1"]), connect(target(machines, operation_id="op_1")) as machine:
+        receipt = await receipts.open_for(machine, KV, "inst_1", ("server",))
+        await installed.install(machine, KV, receipt, ("server",))
+        assert n1.packages == {"kv-server": "3.5-1", "kv-tools": "3.5-1"}
+        await machine.run_all(units.restart("kv"))
+        change = await package_changes.plan(machine, KV, ("server",), installed.DISTRIBUTION, "3.6-1")
+        assert (change.before, change.after) == ("3.5-1", "3.6-1")
+        await package_changes.install(machine, KV, "inst_1", ("server",), installed.DISTRIBUTION, "3.6-1")
+        assert n1.packages == {"kv-server": "3.6-1", "kv-tools": "3.6-1"}
+        await machine.put("/var/lib/kv/data", "x")
+        removals: list[removed.Removal] = []
+
+        async def report(removal: removed.Removal) -> None:
+            removals.append(removal)
+
+        async def show(text: str) -> None:
+            return None
+
+        await uninstall.remove_role(machine, KV, "inst_1", "server", show, report=report)
+    assert "packages (2): kv-server, kv-tools" in removals[0].removed
+    assert (n1.files, n1.units, n1.packages) == ({}, {}, {})
+
+
+def test_machines_of_a_check_share_what_the_driver_keeps() -> None:
+    machines = SimulatedMachines(respond, lambda user: True)
+    machines.machine("n1").network["members"] = 3
+    assert machines.machine("n2").network == {"members": 3}
+    assert SimulatedMachines(respond, lambda user: True).machine("n1").network == {}

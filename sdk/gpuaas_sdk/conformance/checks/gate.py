@@ -54,7 +54,8 @@ async def correlation(trial: Trial) -> None:
 async def artifact_sources(trial: Trial) -> None:
     reference = await trial.reference()
     hosts = {host for argv in reference.arguments for word in argv for host in _URL.findall(word)}
-    foreign = sorted(hosts - {"127.0.0.1", "localhost"})
+    # Members of an instance know each other's addresses. Their machines are governed: the platform gave them.
+    foreign = sorted(hosts - {"127.0.0.1", "localhost"} - reference.empty.keys())
     if foreign:
         raise Failed(
             f"commands load content from {', '.join(foreign)}",

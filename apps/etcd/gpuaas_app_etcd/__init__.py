@@ -1,0 +1,1 @@
+"""The etcd app: its controller, and etcd on machines."""

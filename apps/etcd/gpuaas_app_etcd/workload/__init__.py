@@ -1,0 +1,1 @@
+"""etcd on machines. No module here uses the platform."""
