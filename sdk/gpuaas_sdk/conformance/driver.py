@@ -26,7 +26,7 @@ class Driver:
     actions: Mapping[str, Mapping[str, Any]] = {}
     """Inputs of actions by name. Actions that are not listed and need inputs are left out."""
     artifacts: Mapping[str, bytes] = {}
-    """The content of artifacts that the manifest names."""
+    """The content of artifacts that the manifest names, or that a released version names."""
     runbook: Path | None = None
     """The page that people read when an operation of the app fails."""
     patience_s: float = 60.0

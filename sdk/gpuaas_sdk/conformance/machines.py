@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import asyncssh
 from gpuaas_contract.access import RequestMachineAccess
 
-from gpuaas_sdk.conformance import orders
+from gpuaas_sdk.conformance import installs, orders
 from gpuaas_sdk.conformance.doors import Door
 from gpuaas_sdk.conformance.orders import as_bytes, as_text
 from gpuaas_sdk.machine import Ran, commands, shell
@@ -109,6 +109,10 @@ class SimulatedMachine:
             return answer
         if is_put:
             return self._put(argv, data)
+        if script := orders.script(argv, data):
+            ran = installs.respond(self.files, self.units, script, argv[argv.index("--") + 1 :])
+            if ran is not None:
+                return ran
         plain = orders.without_environment(argv)
         return self._known(argv) if plain == argv else self.respond(self, plain, data) or self._known(plain)
 
