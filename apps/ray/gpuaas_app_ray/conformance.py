@@ -20,6 +20,7 @@ JOBS = [JOB | {"start_time": 1, "end_time": 2}]
 class _Driver(Driver):
     inputs = {"object_store_mib": 100}
     counts = {"worker": 2}
+    patience_s, silent_s = 300.0, 120.0
     actions = {"job.submit": {"script": "1"}, "job.logs": {"job": "j1"}, "job.stop": {"job": "j1"}}
     artifacts = {wheels.artifact("ray"): b"wheels"}
     runbook = Path(__file__).parents[1] / "docs" / "runbook.md"

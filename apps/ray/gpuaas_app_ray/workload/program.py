@@ -18,11 +18,11 @@ WHY = ("--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "drained 
 
 
 def processes() -> list[list[str]]:
-    found = []
+    listed = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):  # it has ended
-            found.append(path.read_text(errors="replace").rstrip("\0").split("\0"))
-    return found
+            listed.append(path.read_text(errors="replace").rstrip("\0").split("\0"))
+    return listed
 
 
 def call(method: str, url: str, body: bytes | None = None) -> str:

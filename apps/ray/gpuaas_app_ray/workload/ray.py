@@ -53,7 +53,7 @@ async def start(machine: Machine, view: View) -> None:
 async def close(machine: Machine) -> None:
     """Take no new tasks. Ray ends the node when the present ones have ended."""
     await machine.put(CLOSED, "")
-    ran = await machine.run("python3", PROGRAM, "drain", check=False, timeout_s=120)
+    ran = await machine.run("python3", PROGRAM, "drain", check=False)
     if ran.exit_status != 0:
         raise Temporary(f"Ray did not accept the drain of {machine.hostname}: {ran.stderr.strip()[-300:]}")
 
@@ -61,7 +61,7 @@ async def close(machine: Machine) -> None:
 async def stop(machine: Machine) -> None:
     """End Ray on the machine. It stays closed after a restart of the machine."""
     await machine.put(CLOSED, "")
-    await machine.run("systemctl", "disable", "--now", UNIT, timeout_s=120)
+    await machine.run("systemctl", "disable", "--now", UNIT)
 
 
 async def look(machine: Machine, role: str, address: str) -> View:

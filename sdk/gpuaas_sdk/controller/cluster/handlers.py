@@ -182,13 +182,13 @@ class _Cluster:
                 f"{len(work)} pieces of work would end: {', '.join(work[:5])}", fix="wait until they end, or use force"
             )
 
-    async def _forwards(self, op: Operation, one: Callable[[Member], Awaitable[None]]) -> None:
+    async def _forwards(self, op: Operation, move: Callable[[Member], Awaitable[None]]) -> None:
         for group in in_order(self.software.head, op.to_do):
-            await op.each(group, one)
+            await op.each(group, move)
 
-    async def _backwards(self, op: Operation, one: Callable[[Member], Awaitable[None]]) -> None:
+    async def _backwards(self, op: Operation, move: Callable[[Member], Awaitable[None]]) -> None:
         for group in reversed(in_order(self.software.head, op.to_do)):
-            await op.each(group, one)
+            await op.each(group, move)
 
 
 def _is_down(role: str, member: Member, check: Check) -> bool:

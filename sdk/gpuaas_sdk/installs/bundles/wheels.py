@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gpuaas_contract.catalog import Manifest
 
 from gpuaas_sdk import signatures
@@ -101,10 +100,10 @@ def _make(options: argparse.Namespace, manifest: Manifest) -> str:
     )
 
 
-def _key(file: Path) -> Ed25519PrivateKey:
+def _key(file: Path) -> signatures.SigningKey:
     try:
         return signatures.read_key(file.read_bytes())
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         raise CannotMake(f"--key {file} cannot be used: {error}") from error
 
 
