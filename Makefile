@@ -1,6 +1,6 @@
 # GPUaaS: every command of the project. `make` alone lists them.
 .DEFAULT_GOAL := help
-PARTS := contract sdk platform agent apps/slurm apps/etcd cli console lab
+PARTS := contract sdk platform agent apps/slurm apps/etcd apps/ray cli console lab
 # `sudo make` runs as root only what needs it, with caches of its own: the clone and the local cloud stay their owner's.
 OWNER := $(filter $(shell stat -c %U .),$(filter-out root,$(SUDO_USER)))
 AS_OWNER := $(if $(OWNER),sudo -n -H -u $(OWNER))

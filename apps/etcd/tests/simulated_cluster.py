@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuaas_app_etcd import controller
 from gpuaas_app_etcd_conformance import EtcdDriver
-from gpuaas_sdk.conformance import SimulatedMachine, packages
+from gpuaas_sdk.conformance import SimulatedMachine, installs
 from gpuaas_sdk.conformance.orders import as_bytes
 from gpuaas_sdk.controller import Instance, Member, RunnerSettings
 from gpuaas_sdk.machine import Command, Completed, Machine, MachineTarget, MachineUnreachable, Ran
@@ -53,7 +53,7 @@ class Cluster:
     def _respond(self, machine: SimulatedMachine, argv: tuple[str, ...], data: bytes) -> Ran | None:
         if "member" in argv and "list" not in argv:
             self.changes.append(argv[argv.index("member") + 1])
-        return packages.responder(self.driver)(machine, argv, data)
+        return installs.responder(self.driver)(machine, argv, data)
 
     @property
     def argv(self) -> list[tuple[str, ...]]:

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import datetime
+import hashlib
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import msgspec
-from gpuaas_contract.catalog import Manifest
+from gpuaas_contract.catalog import ArtifactRef, Manifest
 
 from gpuaas_sdk import signatures
 from gpuaas_sdk.conformance import cards, statement
@@ -45,7 +46,7 @@ def main(driver: Driver, command: Sequence[str], argv: Sequence[str] | None = No
         sys.stdout.write("".join(f"{name:<28}{CHECKS[name].claim}\n" for name in ALL))
         return 0
     try:
-        subject = Subject(_manifest(command), tuple(command), driver)
+        subject = Subject(with_artifacts(_manifest(command), driver), tuple(command), driver)
     except _CannotStart as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_ENVIRONMENT
@@ -59,6 +60,14 @@ def main(driver: Driver, command: Sequence[str], argv: Sequence[str] | None = No
         now = datetime.datetime.now(datetime.UTC)
         options.card.write_bytes(statement.signed(card, subject.manifest, key, now))
     return EXIT_FAILED if card.count("failed") else 0
+
+
+def with_artifacts(manifest: Manifest, driver: Driver) -> Manifest:
+    """Return the manifest of a version that names the driver's artifacts. The manifest of an app can leave them out:
+    their digests are known when a version is released. Pure."""
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in driver.artifacts.items()}
+    more = {name: ArtifactRef(digest=f"sha256:{digest}") for name, digest in digests.items()}
+    return msgspec.structs.replace(manifest, artifacts=manifest.artifacts | more)
 
 
 class _UsageError(Exception):

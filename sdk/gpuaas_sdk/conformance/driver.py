@@ -39,7 +39,7 @@ class Driver:
     actions: Mapping[str, Mapping[str, Any]] = {}
     """Inputs of actions by name. Actions that are not listed and need inputs are left out."""
     artifacts: Mapping[str, bytes] = {}
-    """The content of artifacts that the manifest names."""
+    """The content of artifacts that the manifest names, or that a released version names."""
     packages: Mapping[str, SimulatedPackage] = {}
     """Packages that the app installs with `gpuaas_sdk.installs`, by name. The package tools are then simulated."""
     runbook: Path | None = None

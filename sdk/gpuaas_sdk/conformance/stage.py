@@ -15,7 +15,7 @@ from gpuaas_contract.operations import INSTANCE_KINDS, Operation
 from gpuaas_contract.permissions import CONTROLLER_KEYS
 from gpuaas_contract.runtime import STEP_REPORT
 
-from gpuaas_sdk.conformance import controllers, packages, plan
+from gpuaas_sdk.conformance import controllers, installs, plan
 from gpuaas_sdk.conformance.controllers import Controller, Subject
 from gpuaas_sdk.conformance.machines import SimulatedMachine, SimulatedMachines
 from gpuaas_sdk.conformance.plan import Move
@@ -37,7 +37,7 @@ class Stage:
     def __init__(self, subject: Subject, folder: Path) -> None:
         manifest = subject.manifest
         self.subject, self.driver, self.manifest = subject, subject.driver, manifest
-        self.machines = SimulatedMachines(packages.responder(self.driver), self._is_current)
+        self.machines = SimulatedMachines(installs.responder(self.driver), self._is_current)
         self.platform = FakePlatform(
             manifest.slug,
             secret_purposes=manifest.secret_purposes,

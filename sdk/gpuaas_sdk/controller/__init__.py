@@ -14,7 +14,7 @@ from gpuaas_contract.runtime import ObservedMember, RefusedObservation, Reported
 from gpuaas_contract.usage import ReportedUsage, UsageReceipt
 
 from gpuaas_sdk.checks import Check
-from gpuaas_sdk.controller import members, package_sources
+from gpuaas_sdk.controller import cluster, members, package_sources
 from gpuaas_sdk.controller.app import App
 from gpuaas_sdk.controller.command import AppCommand
 from gpuaas_sdk.controller.gauges import Gauge, Gauges
@@ -74,6 +74,7 @@ __all__ = [
     "Temporary",
     "UsageReceipt",
     "Work",
+    "cluster",
     "members",
     "package_sources",
 ]

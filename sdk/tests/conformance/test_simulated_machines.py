@@ -6,7 +6,7 @@ import asyncssh
 import msgspec
 import pytest
 from gpuaas_contract.access import RequestMachineAccess
-from gpuaas_sdk.conformance import Driver, SimulatedPackage, packages
+from gpuaas_sdk.conformance import Driver, SimulatedPackage, installs
 from gpuaas_sdk.conformance.machines import SimulatedMachine, SimulatedMachines
 from gpuaas_sdk.installs import package_changes, receipts, uninstall, units
 from gpuaas_sdk.installs import packages as installed
@@ -172,7 +172,7 @@ async def test_packages_of_the_driver_are_installed_changed_and_removed_as_on_a_
         "kv-server": SimulatedPackage("3.5-1", "kv", ("kv.service",)),
         "kv-tools": SimulatedPackage("3.5-1", "kv"),
     }
-    machines = SimulatedMachines(packages.responder(driver), lambda user: True)
+    machines = SimulatedMachines(installs.responder(driver), lambda user: True)
     n1 = machines.machine("n1")
     async with machines.serving(["n1"]), connect(target(machines, operation_id="op_1")) as machine:
         receipt = await receipts.open_for(machine, KV, "inst_1", ("server",))

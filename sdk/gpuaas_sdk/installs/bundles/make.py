@@ -116,18 +116,21 @@ def write(footprint: Footprint, index: bundle.Index, archives: Path, out: Path) 
     present = {deb.name.replace("%3a", "_"): deb for deb in archives.glob("*.deb")}
     entries = "".join(_entry(present[file.file], file) for file in index.files)
     with tarfile.open(out, "w", format=tarfile.USTAR_FORMAT) as archive:
-        _add(archive, bundle.INDEX_NAME, msgspec.json.format(bundle.encode(footprint, index)) + b"\n")
-        _add(archive, "Packages", entries.encode())
-        _add(archive, bundle.SUMS_NAME, "".join(f"{file.sha256}  {file.file}\n" for file in index.files).encode())
+        add(archive, bundle.INDEX_NAME, msgspec.json.format(bundle.encode(footprint, index)) + b"\n")
+        add(archive, "Packages", entries.encode())
+        add(archive, bundle.SUMS_NAME, "".join(f"{file.sha256}  {file.file}\n" for file in index.files).encode())
         for file in index.files:
-            _add(archive, file.file, present[file.file].read_bytes())
+            add(archive, file.file, present[file.file].read_bytes())
 
 
 def _entry(deb: Path, file: bundle.File) -> str:
     return f"{_control(deb).rstrip()}\nFilename: ./{file.file}\nSize: {file.size_bytes}\nSHA256: {file.sha256}\n\n"
 
 
-def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
+def add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
+    """Add a file to the archive. It has no time and no owner, so that the same content gives the same bytes.
+
+    make.add(archive, "index.json", content)"""
     entry = tarfile.TarInfo(name)
     entry.size, entry.mode = len(content), 0o644
     archive.addfile(entry, io.BytesIO(content))

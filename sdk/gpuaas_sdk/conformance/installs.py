@@ -1,33 +1,38 @@
-"""The package tools of Debian on simulated machines, for apps that install with `gpuaas_sdk.installs`: the driver names
-its packages, and their installation, upgrade and removal then need no answer of its own."""
+"""The scripts of `gpuaas_sdk.installs` on simulated machines, so that no driver has to answer them. A driver that names
+its packages gets the package tools of Debian too. Users and virtual environments are files, so that a check sees what
+an app leaves."""
 
 import base64
 import fnmatch
 import re
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import PurePosixPath
 
 from gpuaas_sdk.conformance import orders
 from gpuaas_sdk.conformance.driver import Driver
 from gpuaas_sdk.conformance.machines import OK, PACKAGED_UNITS, Respond, SimulatedMachine
-from gpuaas_sdk.installs import apt, packages, receipts, removals, uninstall
+from gpuaas_sdk.installs import apt, packages, receipts, removals, uninstall, wheels
 from gpuaas_sdk.machine import Ran, shell
+
+ACCOUNTS = "/etc/accounts/"
+"""Where a simulated machine has a file for each user that was made."""
 
 Words = Sequence[str]
 Answer = Callable[[Driver, SimulatedMachine, Words], Ran]
 
 
 def responder(driver: Driver) -> Respond:
-    """Return what answers commands: the driver first, then the simulated package tools."""
+    """Return what answers commands: the driver first, then the simulated scripts and package tools."""
 
     def respond(machine: SimulatedMachine, argv: tuple[str, ...], data: bytes) -> Ran | None:
         answer = driver.respond(machine, argv, data)
-        if answer is not None or not driver.packages:
+        if answer is not None:
             return answer
         if argv[:4] == ("bash", "-seuo", "pipefail", "--"):
             script = _SCRIPTS.get(data.decode(errors="replace"))
             return script(driver, machine, argv[4:]) if script else None
         plain = orders.without_environment(argv)
-        program = _PROGRAMS.get(plain[0])
+        program = _PROGRAMS.get(plain[0]) if driver.packages else None
         return program(driver, machine, plain[1:]) if program else None
 
     return respond
@@ -82,7 +87,7 @@ def _inspect(driver: Driver, machine: SimulatedMachine, words: Words) -> Ran:
             lines.append(f"{'present' if machine.has(name) else 'absent'} {name}")
         elif kind == "content" and name in machine.files:
             lines.append(f"content {name} {base64.b64encode(machine.files[name]).decode()}")
-        elif kind in ("user", "group"):
+        elif kind in ("user", "group") and not machine.has(ACCOUNTS + name):
             lines.append(f"no-{kind} {name}")
         elif kind == "unit":
             lines.append(f"unit {name} absent {machine.units.get(name, 'inactive')}")
@@ -93,6 +98,7 @@ def _still_there(driver: Driver, machine: SimulatedMachine, words: Words) -> Ran
     present: dict[str, Callable[[str], bool]] = {
         "path": machine.has,
         "content": machine.has,
+        "user": lambda name: machine.has(ACCOUNTS + name),
         "package": lambda name: name in machine.packages,
         "unit": lambda name: machine.units.get(f"{name}.service") == "active",
     }
@@ -108,6 +114,17 @@ def _stop(driver: Driver, machine: SimulatedMachine, words: Words) -> Ran:
 
 def _remove(driver: Driver, machine: SimulatedMachine, words: Words) -> Ran:
     machine.remove(words)
+    return OK
+
+
+def _remove_users(driver: Driver, machine: SimulatedMachine, words: Words) -> Ran:
+    machine.remove([ACCOUNTS + name for name in words])
+    return OK
+
+
+def _make_environment(driver: Driver, machine: SimulatedMachine, words: Words) -> Ran:
+    path, _, folder = words
+    machine.files[f"{folder}/.digest"] = PurePosixPath(path).name.encode()
     return OK
 
 
@@ -131,11 +148,12 @@ _SCRIPTS: dict[str, Answer] = {
         (uninstall.REMOVE_PATHS, _remove),
         (uninstall.EMPTY_FOLDERS, _remove),
         (uninstall.END_PROCESSES, _nothing),
-        (uninstall.REMOVE_USERS, _nothing),
+        (uninstall.REMOVE_USERS, _remove_users),
         (uninstall.REMOVE_GROUPS, _nothing),
         (uninstall.RESTORE_UNIT, _nothing),
         (uninstall.DELETE_RECEIPT, _remove),
         (removals.STILL_THERE, _still_there),
+        (wheels.INSTALL, _make_environment),
     )
 }
 _PROGRAMS: dict[str, Answer] = {"apt-get": _apt_get, "dpkg-query": _dpkg_query, "apt-mark": _nothing}

@@ -1,0 +1,1 @@
+"""Ray on GPUaaS. `controller` has the handlers; `workload` is Ray on one machine."""

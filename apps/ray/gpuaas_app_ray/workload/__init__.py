@@ -1,0 +1,1 @@
+"""Ray on one machine. These modules know nothing of the platform."""

@@ -1,0 +1,55 @@
+"""The program on a machine, with processes and answers of Ray that are given."""
+
+import io
+import json
+import urllib.request
+from pathlib import Path
+
+import pytest
+from gpuaas_app_ray.workload import program
+
+RAYLET = ["/opt/x/raylet", "--gcs-address=10.0.0.1:6379", "--node_id=abc"]
+HEAD, WORKER = "http://127.0.0.1:8265/api/gcs_healthz", "http://10.0.0.2:52365/api/local_raylet_healthz"
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    running = [RAYLET, ["ray::IDLE"], ["ray::train"], ["ray::DashboardAgent"], ["ray::JobSupervisor.run"], ["sshd"]]
+    answers = {HEAD: "success", WORKER: "success"}
+    jobs = [{"submission_id": "j1", "job_id": None, "end_time": None}, {"submission_id": "j2", "end_time": 5}]
+    answers["http://127.0.0.1:8265/api/jobs/"] = json.dumps(jobs)
+
+    def answer(request: urllib.request.Request, timeout: float) -> io.BytesIO:
+        return io.BytesIO(answers[request.full_url].encode())
+
+    monkeypatch.setattr(program, "DATA", tmp_path)
+    monkeypatch.setattr(program, "processes", lambda: running)
+    monkeypatch.setattr(urllib.request, "urlopen", answer)
+    return tmp_path
+
+
+def test_work_on_a_worker_is_what_ray_names_its_processes_after(machine: Path) -> None:
+    view = program.look(WORKER)
+    assert view == {
+        "health": "success",
+        "runs": True,
+        "closed": False,
+        "work": ["ray::JobSupervisor.run", "ray::train"],
+    }
+
+
+def test_work_on_the_head_is_also_each_job_that_has_not_ended(machine: Path) -> None:
+    (machine / "token").write_text("secret")
+    (machine / "closed").touch()
+    view = program.look(HEAD)
+    assert view["work"] == ["ray::train", "job j1"]
+    assert view["closed"]
+
+
+def test_a_machine_without_ray_has_nothing_to_drain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "processes", lambda: [["sshd"]])
+    assert program.drain() == 0
+
+
+def test_the_processes_of_this_machine_are_read() -> None:
+    assert any("python" in words[0] for words in program.processes())
