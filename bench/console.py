@@ -67,8 +67,8 @@ class Site:
 
 def run() -> None:
     with contextlib.ExitStack() as stack:
-        opened = {record: stack.enter_context(_record(record)) for record in SIZES}
-        cases = [case for _, some in opened.values() for case in some]
+        sites = {record: stack.enter_context(_record(record)) for record in SIZES}
+        cases = [case for _, some in sites.values() for case in some]
         cases.sort(key=lambda case: case.page)
         pages: list[list[float]] = [[] for _ in cases]
         floors: list[list[float]] = [[] for _ in cases]
@@ -77,7 +77,7 @@ def run() -> None:
                 pages[place].append(_ms(case.show))
                 floors[place].append(_ms(case.replay))
         _report(cases, pages, floors)
-        _live(stack, opened["large"][0])
+        _live(stack, sites["large"][0])
 
 
 def _report(cases: list[Case], pages: list[list[float]], floors: list[list[float]]) -> None:

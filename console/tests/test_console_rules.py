@@ -496,7 +496,7 @@ def test_an_open_request_for_an_app_is_a_notice_for_those_who_decide() -> None:
     assert "a course" in notice.text
 
 
-@pytest.mark.parametrize(("source", "shows_work"), [("squeue", True), ("", False)])
+@pytest.mark.parametrize(("source", "shows_work"), [("queue", True), ("", False)])
 def test_a_check_shows_first_that_the_request_would_be_refused(source: str, shows_work: bool) -> None:
     preview = Preview(answered=True, source=source, refusal="2 jobs run <b>")
     operation = SimpleNamespace(kind="stop", instance_name="lab", targets=[], preview=preview, to_version="")

@@ -41,7 +41,7 @@ class Cluster:
         self.platform.add_version(manifest)
         self.silent: set[str] = set()
         self.changes: list[str] = []
-        """What happened to the membership, on whichever machine, oldest first."""
+        """Changes of the membership on all machines, oldest first."""
         self.network: dict[str, Any] = {}
         self._machines: dict[str, SimulatedMachine] = {}
 

@@ -143,7 +143,7 @@ class Reconciliation:
 
         Each value gets the labels `instance_id` and `instance_name`. What is not known is left out.
 
-            cluster.measured([Gauge("gpuaas_queue_length", "Jobs that wait.", 3)])"""
+            now.measured([Gauge("gpuaas_queue_length", "Jobs that wait.", 3)])"""
         if self._gauges is not None:
             self._gauges.set(self.instance.instance_id, self.instance.name, values)
 
