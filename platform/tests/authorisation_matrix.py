@@ -368,6 +368,7 @@ def _body(endpoint: AnyEndpoint, place: Place, full_cast: Cast) -> Any:
 
 
 def _artifact_body(name: str, params: Mapping[str, str]) -> Any:
+    on_machine = {"allocation_id": params["allocation_id"], "operation_id": params["operation_id"], "epoch": 1}
     bodies: dict[str, Any] = {
         "artifacts.artifact.publish": artifact_world.intent(ARTIFACT, name="made"),
         "artifacts.content.put": "matrix",
@@ -379,11 +380,8 @@ def _artifact_body(name: str, params: Mapping[str, str]) -> Any:
         "artifacts.artifact.revoke": {"reason": "matrix"},
         "artifacts.trust_key.put": {"public_key_pem": SIGNER.public_pem()},
         "artifacts.delivery.create": {"purpose": "matrix"},
-        "artifacts.placement.create": {
-            "allocation_id": params["allocation_id"],
-            "operation_id": params["operation_id"],
-            "epoch": 1,
-        },
+        "artifacts.placement.create": on_machine,
+        "artifacts.placement.remove": on_machine,
     }
     return bodies.get(name)
 

@@ -310,6 +310,7 @@ async def _placement(world: World, token: str, claim: runtime.Claim, allocation_
     artifact = await artifact_world.promoted(world, signer, b"placed", name="placed")
     body = {"allocation_id": allocation_id, "operation_id": claim.operation.operation_id, "epoch": claim.epoch}
     await world.call(placements.PLACEMENT_CREATE, body, token=token, artifact_id=artifact.artifact_id)
+    await world.call(placements.PLACEMENT_REMOVE, body, token=token, artifact_id=artifact.artifact_id)
 
 
 async def _artifacts(world: World) -> None:
