@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuaas_app_etcd.workload import etcd
-from gpuaas_app_etcd.workload.footprint import DATA, FOLDER, SNAPSHOTS
+from gpuaas_app_etcd.workload.footprint import DATA, FOLDER, SNAPSHOTS, UNPACKED
 from gpuaas_sdk import conformance
 from gpuaas_sdk.conformance import Driver, SimulatedMachine, SimulatedPackage
 from gpuaas_sdk.machine import Ran
@@ -31,6 +31,12 @@ class EtcdDriver(Driver):
         elif argv[:2] == ("python3", "-c"):
             health = "true" if self.serves(machine) else "false"
             return Ran(0, json.dumps({"health": health, "reason": "no quorum"}), "")
+        elif argv[:3] == ("etcdutl", "snapshot", "restore"):
+            machine.files[f"{UNPACKED}/member/snap"] = b""
+            return Ran(0, "", "")
+        elif argv == ("mv", UNPACKED, DATA):
+            machine.files[f"{DATA}/member/snap"] = machine.files.pop(f"{UNPACKED}/member/snap")
+            return Ran(0, "", "")
         elif argv[0] == "etcdutl":
             return Ran(0, json.dumps({"revision": 1, "totalKey": 1, "totalSize": 1}), "")
         elif argv[: len(etcd.CTL)] == etcd.CTL:

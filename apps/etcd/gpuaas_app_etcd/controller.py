@@ -127,9 +127,10 @@ async def restore(op: Operation) -> dict[str, Any]:
         raise Refused(f"no member has the snapshot {snapshot}", fix="name one that snapshot.save returned")
     first, name, address = holders[0], holders[0].allocation_id, holders[0].address
     others = [member for member in op.members if member.member_id != first.member_id]
+    await quorum.step(op, first, "unpack", lambda machine: etcd.unpack(machine, snapshot, name, address, token))
     for member in others:
         await quorum.step(op, member, "clear", etcd.clear)
-    await quorum.step(op, first, "restore", lambda machine: etcd.restore(machine, snapshot, name, address, token))
+    await quorum.step(op, first, "restore", lambda machine: etcd.restore(machine, name, address, token))
     await quorum.step(op, first, "start", etcd.start)
     for member in others:
         await quorum.join(op, PEERS, member, member)

@@ -85,14 +85,17 @@ class Cluster:
 
     async def perform(self, instance: Instance, kind: Any, names: Sequence[str] = (), **options: Any) -> Any:
         """Request an operation and return it when it has ended."""
+        operation = self.request(instance, kind, names, **options)
+        return await self.platform.ended(operation.operation_id, timeout_s=60)
+
+    def request(self, instance: Instance, kind: Any, names: Sequence[str] = (), **options: Any) -> Any:
         present = self.platform.instance(instance.instance_id)
         if kind == "add":
             targets = [self.platform.records.add_member(present, "member", name) for name in names]
         else:
             targets = [member for member in self.members(instance) if member.node_name in names]
         role = "member" if names else ""
-        operation = self.platform.request(present, kind, targets or None, component_key=role, **options)
-        return await self.platform.ended(operation.operation_id, timeout_s=60)
+        return self.platform.request(present, kind, targets or None, component_key=role, **options)
 
     async def act(self, instance: Instance, action: str, **inputs: str) -> Any:
         operation = self.platform.invoke(self.platform.instance(instance.instance_id), action, dict(inputs))

@@ -3,7 +3,7 @@
 import pytest
 from gpuaas_app_etcd import controller
 from gpuaas_app_etcd.workload import etcd
-from gpuaas_app_etcd.workload.footprint import DATA
+from gpuaas_app_etcd.workload.footprint import DATA, SNAPSHOTS
 from gpuaas_sdk.controller import quorum
 from gpuaas_sdk.machine import Ran
 from simulated_cluster import Cluster
@@ -140,3 +140,40 @@ async def test_a_snapshot_is_saved_once_and_restored_on_all_members(cluster: Clu
     assert (absent.status, absent.error.code) == ("failed", "refused")
     flags = next(argv for argv in cluster.argv if argv[:3] == ("etcdutl", "snapshot", "restore"))
     assert "--initial-cluster=alloc_n1=https://n1:2380" in flags
+
+
+async def test_a_damaged_snapshot_leaves_the_data_of_every_member(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster.running():
+        instance = cluster.instance(*THREE)
+        await cluster.perform(instance, "deploy")
+        cluster.machine("n2").files[f"{SNAPSHOTS}/mine.db"] = b"cut"
+        respond = cluster.driver.respond
+
+        def damaged(machine: object, argv: tuple[str, ...], data: bytes) -> Ran | None:
+            is_restore = argv[:3] == ("etcdutl", "snapshot", "restore")
+            return Ran(1, "", "hash mismatch") if is_restore else respond(machine, argv, data)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(cluster.driver, "respond", damaged)
+        failed = await cluster.act(instance, "snapshot.restore", snapshot="mine.db")
+    assert (failed.status, "hash mismatch" in failed.error.message) == ("failed", True)
+    assert [name for name in THREE if not cluster.machine(name).has(f"{DATA}/member")] == []
+    assert cluster.voters() == set(THREE)
+
+
+async def test_a_removal_that_had_begun_is_not_refused_after_a_crash(cluster: Cluster) -> None:
+    async with cluster.running():
+        instance = cluster.instance(*THREE)
+        await cluster.perform(instance, "deploy")
+        cluster.silent.add("n1")
+        operation = cluster.request(instance, "remove", ["n1"])
+        await cluster.platform.until(
+            operation.operation_id, lambda now: cluster.statuses(instance)["n1"] == "removing", timeout_s=60
+        )
+    cluster.platform.expire_lease(operation.operation_id)
+    cluster.silent.clear()
+    cluster.machine("n2").units.pop("etcd.service")
+    async with cluster.running():
+        ended = await cluster.platform.ended(operation.operation_id, timeout_s=60)
+    assert (ended.status, ended.targets[0].outcome, cluster.voters()) == ("succeeded", "succeeded", {"n2", "n3"})

@@ -1,5 +1,6 @@
 """Handlers get the inputs that people chose, with the defaults of the form, as a type of the app."""
 
+import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -109,8 +110,9 @@ async def test_an_instance_that_was_deployed_without_inputs_has_the_defaults_in_
         asked = platform.ask_preview(platform.instance(instance.instance_id), "reconfigure", inputs={"port": 8})
         await platform.ended(asked.operation_id)
         action = await platform.ended(platform.invoke(instance, "rotate").operation_id)
-        while "health" not in seen:
-            await platform.changed()
+        async with asyncio.timeout(60):
+            while "health" not in seen or seen["health"].port != 9:
+                await platform.changed()
     assert seen["deploy"] == Settings(7000, Limits(5))
     assert (seen["before"], seen["after"], seen["preview"].port, seen["health"].port) == (7000, 9, 8, 9)
     assert action.result == {"bits": 256, "port": 9}

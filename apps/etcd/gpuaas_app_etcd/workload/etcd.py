@@ -11,7 +11,7 @@ from gpuaas_sdk.machine import File, Machine, commands
 
 from gpuaas_app_etcd import checks, plan
 from gpuaas_app_etcd.settings import SNAPSHOT_S
-from gpuaas_app_etcd.workload.footprint import DATA, DROP_IN, FOLDER, SNAPSHOTS, UNIT
+from gpuaas_app_etcd.workload.footprint import DATA, DROP_IN, FOLDER, SNAPSHOTS, UNIT, UNPACKED
 
 CA, CERTIFICATE, KEY = f"{FOLDER}/ca.crt", f"{FOLDER}/member.crt", f"{FOLDER}/member.key"
 CTL = ("etcdctl", f"--cacert={CA}", f"--cert={CERTIFICATE}", f"--key={KEY}")
@@ -104,12 +104,19 @@ async def save(machine: Machine, name: str) -> dict[str, Any]:
     return {"snapshot": name, "machine": machine.hostname, "path": path} | values
 
 
-async def restore(machine: Machine, snapshot: str, name: str, address: str, token: str) -> None:
-    """Put the snapshot in the place of the data. The member is then the only one of a new cluster."""
-    await clear(machine)
+async def unpack(machine: Machine, snapshot: str, name: str, address: str, token: str) -> None:
+    """Make the data of a new cluster from the snapshot, beside the present data: a damaged file must change nothing."""
     cluster, path = plan.initial_cluster((), {plan.url(address): name}), f"{SNAPSHOTS}/{snapshot}"
     names = (f"--name={name}", f"--initial-cluster={cluster}", f"--initial-advertise-peer-urls={plan.url(address)}")
-    flags = (*names, f"--initial-cluster-token={token}", f"--data-dir={DATA}")
+    flags = (*names, f"--initial-cluster-token={token}", f"--data-dir={UNPACKED}")
+    await machine.run("rm", "-rf", UNPACKED)
     await machine.run("etcdutl", "snapshot", "restore", path, *flags, timeout_s=SNAPSHOT_S)
-    await machine.run("chown", "-R", "etcd:etcd", DATA)
-    await configure(machine, name, address, cluster, token, "new")
+    await machine.run("chown", "-R", "etcd:etcd", UNPACKED)
+
+
+async def restore(machine: Machine, name: str, address: str, token: str) -> None:
+    """Put the unpacked data in the place of the present data. The member is then the only one of a new cluster."""
+    if await has(machine, UNPACKED):  # otherwise it was moved before a crash
+        await clear(machine)
+        await machine.run("mv", UNPACKED, DATA)
+    await configure(machine, name, address, plan.initial_cluster((), {plan.url(address): name}), token, "new")

@@ -5,8 +5,9 @@ from gpuaas_sdk.installs import Footprint, Role, Software
 ROLE, UNIT = "member", "etcd"
 FOLDER, DROP_IN = "/etc/gpuaas-etcd", f"/etc/systemd/system/{UNIT}.service.d"
 DATA, SNAPSHOTS = "/var/lib/etcd/gpuaas", "/var/lib/gpuaas-etcd-snapshots"
+UNPACKED = f"{DATA}.new"
 PACKAGES = ("etcd-server", "etcd-client")
-OWN_PATHS = (FOLDER, DROP_IN, DATA, SNAPSHOTS, "/var/lib/gpuaas-app/etcd-packages")
+OWN_PATHS = (FOLDER, DROP_IN, DATA, UNPACKED, SNAPSHOTS, "/var/lib/gpuaas-app/etcd-packages")
 BY_TOOLS = ("/usr/sbin/policy-rc.d", "/run/adduser", "/etc/subuid-", "/etc/subgid-", "/var/cache/debconf/tmp.ci")
 
 ETCD = Footprint(

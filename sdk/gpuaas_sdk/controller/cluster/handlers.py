@@ -173,7 +173,12 @@ class _Cluster:
             return Check(False, f"{member.node_name}: {error}")
 
     async def _require_no_work(self, op: Operation) -> None:
-        """Refuse to interrupt the whole app while the head has work: it could not end, because it needs the workers."""
+        """Refuse to interrupt the whole app while the head has work: it could not end, because it needs the workers.
+
+        It is a step, so that it is not repeated after a crash: a refusal states that nothing was changed."""
+        await op.step("check for work", self._refuse_work, op)
+
+    async def _refuse_work(self, op: Operation) -> None:
         head = moves.head(op, self.software.head)
         if op.force or head.status not in SERVING_MEMBER or not await op.answers(head, patience_s=moves.LEAVING_S):
             return

@@ -151,7 +151,8 @@ async def leave(op: Operation, peers: Peers, member: Member, *, whole: bool, pre
 
     A member that seems untouched is handled like the others: a cancel can hide the last report of its join."""
     is_silent = op.force and not await op.answers(member, patience_s=peers.settings.answer_s)
-    await members.begin_removal(op, member, await evidence(op, peers, member, whole=whole))
+    if op.now(member).status != "removing":  # after a crash: a refusal states that nothing was changed
+        await members.begin_removal(op, member, await evidence(op, peers, member, whole=whole))
     if not whole:
         await op.step(f"{prefix}leave the cluster", lambda: retire(op, peers, member), member=member)
     if is_silent:
@@ -177,7 +178,7 @@ async def evidence(op: Operation, peers: Peers, member: Member, *more: Member, w
         return members.never_ready()
     if whole:
         return _evidence("the whole instance ends, so no quorum is needed")
-    others = [other for other in op.members if other.member_id != member.member_id and other.was_ready]
+    others = [other for other in op.members if other.member_id != member.member_id and _may_vote(other)]
 
     async def safe() -> Check:
         return rules.may_leave(await unwell(op, peers, (*others, *more)), len(others) + len(more), member.node_name)
@@ -186,6 +187,11 @@ async def evidence(op: Operation, peers: Peers, member: Member, *more: Member, w
     if not check.ok:
         await members.only_by_force(op, check.reason, "repair the members that do not serve first")
     return _evidence(f"{len(others) + len(more)} others keep the quorum")
+
+
+def _may_vote(member: Member) -> bool:
+    """Return whether the member may count for the quorum. One that failed after it was admitted still counts."""
+    return member.status not in ("requested", "provisioning")
 
 
 def _evidence(detail: str) -> Evidence:
