@@ -63,7 +63,7 @@ def _is_code(paragraph: str) -> bool:
 def _home(module: ModuleType, name: str) -> ModuleType:
     """Return the module that defines the name; packages only export it."""
     for node in _tree(module).body:
-        if isinstance(node, ast.ImportFrom) and any(alias.name == name for alias in node.names):
+        if isinstance(node, ast.ImportFrom) and any((alias.asname or alias.name) == name for alias in node.names):
             return _home(importlib.import_module(node.module or ""), name)
     return module
 

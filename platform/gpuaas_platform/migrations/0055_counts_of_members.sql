@@ -1,7 +1,7 @@
 -- alone: servers of the release before store members without their role in this column.
 -- People read pages of large instances and projects: numbers come from an index, and a page of one status reads its rows only.
 ALTER TABLE members ADD COLUMN component_key TEXT NOT NULL DEFAULT '';
-UPDATE members SET component_key = {{document component_key}};
+UPDATE members SET component_key = COALESCE({{document component_key}}, '');
 CREATE INDEX members_by_role ON members (instance_id, component_key, status) WHERE status NOT IN ('removed', 'tombstoned');
 DROP INDEX members_by_status;
 CREATE INDEX members_with_status ON members (instance_id, status, member_id);

@@ -133,9 +133,11 @@ CREATE TABLE artifacts (
     document    TEXT NOT NULL,  -- the resource as JSON; the other columns are copies of its fields
     size_bytes  BIGINT NOT NULL DEFAULT 0,
     ended_at    BIGINT NOT NULL DEFAULT 0,  -- microseconds since 1970
+    app_slug    TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (artifact_id),
     UNIQUE (scope, name, digest)
 );
+CREATE INDEX artifacts_by_app ON artifacts (app_slug, artifact_id) WHERE (app_slug <> '');
 CREATE INDEX artifacts_by_digest ON artifacts (digest, ended_at);
 CREATE INDEX artifacts_by_name ON artifacts (scope, name, artifact_id);
 CREATE INDEX artifacts_by_scope ON artifacts (scope, artifact_id);
@@ -168,7 +170,7 @@ CREATE INDEX audit_by_project ON audit (project_id, cursor);
 CREATE INDEX audit_by_target ON audit (target, cursor);
 CREATE INDEX audit_by_time ON audit (occurred_at, cursor);
 
--- A role of a person in a scope: the platform, an organisation or a project. Written by: identity.
+-- A role of a person in a scope: the platform, an app, an organisation or a project. Written by: identity.
 CREATE TABLE bindings (
     binding_id TEXT NOT NULL,
     user_id    TEXT NOT NULL,
@@ -183,6 +185,13 @@ CREATE TABLE bindings (
 );
 CREATE INDEX bindings_by_scope ON bindings (scope, binding_id);
 CREATE INDEX bindings_by_user ON bindings (user_id, scope);
+
+-- The signed conformance statement of an app version, as it was attached. Written by: catalog.
+CREATE TABLE conformance_statements (
+    app_version_id TEXT NOT NULL,
+    document       TEXT NOT NULL,  -- the resource as JSON; the other columns are copies of its fields
+    PRIMARY KEY (app_version_id)
+);
 
 -- A controller of an app, as it last reported. Written by: operations.
 CREATE TABLE controllers (

@@ -68,12 +68,19 @@ class SyncClient:
         return self._client.server
 
     call = _waiting(Client.call)
+    """Send a request and return the answer, as `Client.call` does."""
     read = _waiting(Client.read)
+    """Read a resource with its tag, as `Client.read` does."""
     pages = _iterating(Client.pages)
+    """Yield every item of a list, as `Client.pages` does."""
     watch_operation = _iterating(Client.watch_operation)
+    """Yield an operation after each change until it ends, as `Client.watch_operation` does."""
     events = _iterating(Client.events)
+    """Yield the events of a project and wait for new ones, as `Client.events` does."""
     follow = _iterating(Client.follow)
+    """Yield the events of any list, as `Client.follow` does."""
     download = _iterating(Client.download)
+    """Yield the bytes of content, as `Client.download` does."""
 
     def upload(
         self,
