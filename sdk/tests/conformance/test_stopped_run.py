@@ -22,10 +22,14 @@ from gpuaas_sdk import conformance
 DRIVER.patience_s = 3600
 sys.exit(conformance.main(DRIVER, (sys.executable, sys.argv[1]), ["--check", "operations"]))
 """
-CONTROLLER = """import sys, time
+# While it is imported, asyncssh looks for a library with a temporary file, which stays if the process is killed then.
+CONTROLLER = """import pathlib, sys, time
 from gpuaas_app_hello.controller import app
 
-sys.exit(app.main(["manifest"]) if sys.argv[1] == "manifest" else time.sleep(3600))
+if sys.argv[1] == "manifest":
+    sys.exit(app.main(["manifest"]))
+pathlib.Path(__file__).with_name("works").touch()
+time.sleep(3600)
 """
 
 
@@ -46,7 +50,7 @@ def run(home: Path, temporary: Path) -> Iterator["subprocess.Popen[str]"]:
     command = [sys.executable, str(kit), str(controller)]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
-            _wait(lambda: _controllers(temporary) != [] or process.poll() is not None)
+            _wait(lambda: temporary.with_name("works").exists() or process.poll() is not None)
             yield process
         finally:
             process.kill()
