@@ -15,7 +15,7 @@ from securesystemslib.signer import CryptoSigner
 
 Cli = Any
 YESTERDAY = datetime.datetime.now(datetime.UTC).date() - datetime.timedelta(days=1)
-SINCE = ("--since", str(YESTERDAY), "--until", str(YESTERDAY + datetime.timedelta(days=1)), "--instance", "metered")
+SINCE = ("--since", str(YESTERDAY), "--until", str(YESTERDAY + datetime.timedelta(days=2)), "--instance", "metered")
 PASSWORD = "a long enough password"
 
 

@@ -30,7 +30,7 @@ def hostile(value: Any, *, free: bool = False) -> Any:
     if isinstance(value, list):
         return [hostile(item, free=free) for item in value]
     if isinstance(value, dict):
-        is_exit = "permitted" in value  # its name is one of those that the contract has
+        is_exit = "permitted" in value or "taken_by" in value  # its name is one of those that the contract has
         return {key: item if is_exit and key == "name" else _field(key, item, free=free) for key, item in value.items()}
     return f"{value}{SCRIPT}" if free and isinstance(value, str) else value
 

@@ -158,6 +158,21 @@ def test_a_change_appears_on_the_open_page_without_a_reload(page: Page, console:
     expect(row.locator(".badge")).to_contain_text("ready", timeout=WAIT_MS)
 
 
+def test_the_page_does_not_change_between_the_press_and_the_release_of_a_click(page: Page, console: Console) -> None:
+    page.goto(f"/p/{console.project_id}/instances/lab")
+    expect(page.get_by_text("Live", exact=True)).to_be_visible(timeout=WAIT_MS)
+    box = page.get_by_role("checkbox", name="Choose gpu-3 worker")
+    box.hover()
+    page.evaluate("document.querySelector('#live h2').dataset.old = '1'")
+    page.mouse.down()
+    with page.expect_response(lambda answer: "/instances/" in answer.url, timeout=WAIT_MS):
+        page.evaluate("htmx.trigger('#live', 'sse:changed')")
+    page.mouse.up()
+    expect(box).to_be_checked()
+    expect(page.locator("#live h2[data-old]")).to_have_count(0, timeout=WAIT_MS)
+    expect(box).to_be_checked()
+
+
 def test_the_focus_stays_where_it_is_when_the_page_changes(page: Page, console: Console) -> None:
     page.goto(f"/p/{console.project_id}/instances/lab")
     expect(page.get_by_text("Live", exact=True)).to_be_visible(timeout=WAIT_MS)

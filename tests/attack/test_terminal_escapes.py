@@ -31,13 +31,16 @@ ENDPOINTS = [item for item in registry.ENDPOINTS if not item.takes_bytes and ite
 
 ELSEWHERE = frozenset({"up", "down", "ssh", "events", "login", "logout", "doctor", "explain", "schema"})
 """Commands that start other programs, have no end, or do not show what a server sends."""
-NOT_TEXT = frozenset({"usage export", "agent register", "app init", "app conformance"})
+NOT_TEXT = frozenset({"usage export", "agent register", "app init", "app conformance", "artifact signature"})
 """Copies a file to a pipe as it is; needs an archive; ask no server."""
 REASON = "a reason of ten characters"
 DIGEST = f"sha256:{'a' * 64}"
+FILE = "FILE"
+"""Stands for the file with a body that the endpoint accepts."""
 ARGUMENTS = {
     "agent upgrade": ["1", "--to", "1", "--reason", REASON],
     "artifact publish": ["1", "--media-type", "text/plain", "--url", "http://x", "--size", "1", "--digest", DIGEST],
+    "artifact sign": ["1", FILE],
     "binding grant": ["1", "viewer"],
     "break-glass": ["1", "--reason", REASON, "--yes"],
     "can-i": ["apps.instance.create"],
@@ -119,7 +122,8 @@ def _lines(file: Path) -> Iterator[list[str]]:
         elif words.split()[0] not in ELSEWHERE and words not in NOT_TEXT:
             if endpoints := run.endpoints_of(command.callback)[0]:
                 file.write_bytes(msgspec.json.encode(made_up.of(msgspec.inspect.type_info(endpoints[0].request), "a")))
-            yield [*words.split(), *(ARGUMENTS.get(words) or _arguments(command, file))]
+            chosen = [str(file) if word == FILE else word for word in ARGUMENTS.get(words, ())]
+            yield [*words.split(), *(chosen or _arguments(command, file))]
 
 
 def _has_text(endpoint: AnyEndpoint, char: str) -> bool:

@@ -41,7 +41,25 @@ function key(control) {
     control.value, control.textContent.trim()].join("|");
 }
 
+// The page does not change while a button of the mouse is down: the click would be lost.
+let isPressed = false;
+let isLate = false;
+
+function released() {
+  isPressed = false;
+  if (isLate) setTimeout(() => { isLate = false; htmx.trigger("#live", "sse:changed"); });
+}
+
+document.addEventListener("pointerdown", () => { isPressed = true; }, true);
+document.addEventListener("pointerup", released, true);
+document.addEventListener("pointercancel", released, true);
+
 document.body.addEventListener("htmx:beforeSwap", (event) => {
+  if (isPressed && event.detail.target.id === "live") {
+    event.detail.shouldSwap = false;
+    isLate = true;
+    return;
+  }
   focused = controls().includes(document.activeElement) ? key(document.activeElement) : "";
   open = [...document.querySelectorAll("#live details[open]")].map((part) => part.id);
   if (event.detail.target.id === "live" && event.detail.xhr.status === 200) {
