@@ -60,7 +60,7 @@ async def test_after_a_decommission_no_machine_has_a_file_a_user_or_the_wheels(c
         assert cluster.with_wheels() == set(NAMES)
         assert all(ACCOUNTS + ray.USER in cluster.machine(name).files for name in NAMES)
         assert (await cluster.perform(instance, "decommission")).status == "succeeded"
-    assert {name: cluster.machine(name).files for name in NAMES} == dict.fromkeys(NAMES, {})
+    assert [cluster.machine(name).files for name in NAMES] == [{}, {}, {}]
     assert [placed.state for placed in cluster.platform.placements] == ["removed"] * 3
     assert {placed.name for placed in cluster.platform.placements} == {wheels.artifact("ray")}
 
@@ -99,3 +99,16 @@ async def test_the_token_is_in_no_command_line_and_a_later_worker_gets_the_same_
     tokens = {cluster.machine(name).files[ray.TOKEN].decode() for name in ("n1", "n2", "n4")}
     assert len(tokens) == 1
     assert [argv for argv in cluster.argv for word in argv for token in tokens if token in word] == []
+
+
+async def test_a_preview_of_what_ends_the_head_shows_what_people_lose_and_that_of_a_drain_does_not(
+    cluster: Cluster,
+) -> None:
+    async with cluster.working(controller.app, cluster.platform):
+        instance = cluster.instance(*NAMES)
+        await cluster.perform(instance, "deploy")
+        notes = {}
+        for kind, targets in (("stop", None), ("drain", [cluster.member(instance, "n2")])):
+            asked = cluster.platform.ask_preview(cluster.platform.instance(instance.instance_id), kind, targets)
+            notes[kind] = (await cluster.platform.ended(asked.operation_id)).preview.notes
+    assert notes == {"stop": [controller.Ray.ends], "drain": []}

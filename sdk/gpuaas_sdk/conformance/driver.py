@@ -83,6 +83,6 @@ class Driver:
 
 
 def _comparable(text: str, machine: SimulatedMachine) -> str:
-    """Return the text without what differs between two runs. The fake platform has the name of a machine as its address,
-    but a member that moves has that of the SSH server. Pure."""
+    """Return the text without what differs between two runs. The address of a member is the name of its machine in the
+    fake platform, but that of the SSH server while the member moves. Pure."""
     return _ID.sub(r"\1_*", text).replace(doors.ADDRESS, machine.name)
