@@ -40,6 +40,11 @@ class Cluster(DirectMachines):
         operation = self.platform.request(present, kind, targets, component_key=role, **options)
         return await self.platform.ended(operation.operation_id, timeout_s=60)
 
+    async def preview(self, instance: Instance, kind: Any, name: str = "") -> Any:
+        present = self.platform.instance(instance.instance_id)
+        asked = self.platform.ask_preview(present, kind, [self.member(present, name)] if name else None)
+        return (await self.platform.ended(asked.operation_id)).preview
+
     def member(self, instance: Instance, name: str) -> Member:
         return next(member for member in self.platform.members(instance) if member.node_name == name)
 
@@ -107,8 +112,6 @@ async def test_a_preview_of_what_ends_the_head_shows_what_people_lose_and_that_o
     async with cluster.working(controller.app, cluster.platform):
         instance = cluster.instance(*NAMES)
         await cluster.perform(instance, "deploy")
-        notes = {}
-        for kind, targets in (("stop", None), ("drain", [cluster.member(instance, "n2")])):
-            asked = cluster.platform.ask_preview(cluster.platform.instance(instance.instance_id), kind, targets)
-            notes[kind] = (await cluster.platform.ended(asked.operation_id)).preview.notes
-    assert notes == {"stop": [controller.Ray.ends], "drain": []}
+        stop = await cluster.preview(instance, "stop")
+        drain = await cluster.preview(instance, "drain", "n2")
+    assert (stop.notes, drain.notes) == ([controller.Ray.ends], [])
