@@ -20,7 +20,7 @@ PYTHON_FOLDERS := conftest.py $(PYTHON_TOOLS) contract sdk platform agent apps c
 
 TEST_HELPERS := platform/tests:cli/tests:console/tests
 
-.PHONY: help up down test screenshots clients test-guide test-slurm test-etcd check check-types check-rules compiled-tests words mutants bench contract lock wheels bundle clean
+.PHONY: help up down test screenshots clients test-guide test-slurm test-etcd test-ray check check-types check-rules compiled-tests words mutants bench contract lock wheels bundle clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -43,8 +43,11 @@ test-slurm: .venv/.ready ## the long tests of Slurm on real machines: every oper
 	@tools/browser
 	@$(PYTHON) -m pytest -n 0 --durations 15 -m long apps/slurm tests/e2e console/tests --ignore tests/e2e/test_etcd_on_machines.py $(ARGS)
 
-test-etcd: .venv/.ready ## the long test of etcd on real machines: clients write while members are replaced and upgraded (ten minutes, as root)
-	@$(PYTHON) -m pytest -n 0 -m long tests/e2e/test_etcd_on_machines.py $(ARGS)
+test-etcd: .venv/.ready ## the long tests of etcd: the whole conformance card; on real machines, clients write while members are replaced and upgraded (a quarter of an hour, as root)
+	@$(PYTHON) -m pytest -n 0 -m long apps/etcd tests/e2e/test_etcd_on_machines.py $(ARGS)
+
+test-ray: .venv/.ready ## the whole conformance card of Ray, on simulated machines (minutes)
+	@$(PYTHON) -m pytest -n 0 -m long apps/ray $(ARGS)
 
 test-guide: .venv/.ready ## every command of "Build an app", own packages in the lab, machine access in plain HTTP (minutes, as root)
 	@$(PYTHON) -m pytest -n 0 --durations 15 -m long tests/e2e/test_build_an_app.py tests/e2e/test_lab_page.py tests/e2e/test_machine_access_in_plain_http.py $(ARGS)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuaas_app_etcd.workload import etcd
-from gpuaas_app_etcd.workload.footprint import DATA, FOLDER, SNAPSHOTS, UNPACKED
+from gpuaas_app_etcd.workload.footprint import DATA, FOLDER, UNPACKED
 from gpuaas_sdk import conformance
 from gpuaas_sdk.conformance import Driver, SimulatedMachine, SimulatedPackage
 from gpuaas_sdk.machine import Ran
@@ -49,10 +49,6 @@ class EtcdDriver(Driver):
 
     def version(self, machine: SimulatedMachine) -> str | None:
         return machine.packages.get("etcd-server", "").split("-")[0] or None
-
-    def state(self, machine: SimulatedMachine) -> dict[str, str]:
-        """Leave out snapshots: each has the id of its operation as its name."""
-        return {path: value for path, value in super().state(machine).items() if not path.startswith(SNAPSHOTS)}
 
     def _start(self, machine: SimulatedMachine) -> None:
         env, members = self._env(machine), machine.network

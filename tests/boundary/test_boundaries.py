@@ -105,7 +105,7 @@ def test_every_package_on_disk_is_under_the_import_rules() -> None:
 
 
 def test_each_app_installs_and_starts_with_the_sdk_and_the_contract_alone(tmp_path: Path) -> None:
-    apps = ("slurm", "etcd")
+    apps = ("slurm", "etcd", "ray")
     for part in ("contract", "sdk", *(f"apps/{app}" for app in apps)):
         _uv(
             "build",

@@ -1,83 +1,43 @@
 """The app's handlers on simulated machines, in this process: the machines and the etcd of the conformance driver."""
 
-import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from gpuaas_app_etcd import controller
 from gpuaas_app_etcd_conformance import EtcdDriver
-from gpuaas_sdk.conformance import SimulatedMachine, installs
-from gpuaas_sdk.conformance.orders import as_bytes
-from gpuaas_sdk.controller import Instance, Member, RunnerSettings
-from gpuaas_sdk.machine import Command, Completed, Machine, MachineTarget, MachineUnreachable, Ran
+from gpuaas_sdk.conformance import SimulatedMachine
+from gpuaas_sdk.conformance.direct import DirectMachines
+from gpuaas_sdk.controller import Instance, Member
+from gpuaas_sdk.machine import Ran
 from gpuaas_sdk.testing import FakePlatform
 
 
-class Direct:
-    """A transport that runs commands on the simulated machine without SSH."""
+class RecordingDriver(EtcdDriver):
+    """Records the changes of the membership on all machines, oldest first."""
 
-    def __init__(self, cluster: "Cluster", name: str) -> None:
-        self.hostname = self.address = name
-        self._cluster = cluster
+    def __init__(self) -> None:
+        self.changes: list[str] = []
 
-    async def execute(self, command: Command) -> Completed:
-        if self.hostname in self._cluster.silent:
-            raise MachineUnreachable(self.hostname, self.hostname, "no route to host")
-        ran = await self._cluster.machine(self.hostname).execute(command.argv, "op_1.1", command.input)
-        return Completed(ran.exit_status, as_bytes(ran.stdout), as_bytes(ran.stderr))
-
-    async def stream(self, command: Command) -> AsyncGenerator[str]:
-        yield (await self.execute(command)).stdout.decode()
+    def respond(self, machine: SimulatedMachine, argv: tuple[str, ...], data: bytes) -> Ran | None:
+        if "member" in argv and "list" not in argv:
+            self.changes.append(argv[argv.index("member") + 1])
+        return super().respond(machine, argv, data)
 
 
-class Cluster:
+class Cluster(DirectMachines):
     """A fake platform and simulated machines by name."""
 
     def __init__(self) -> None:
-        self.driver = EtcdDriver()
+        self.driver = RecordingDriver()
+        super().__init__(self.driver)
         manifest = controller.app.manifest
         self.platform = FakePlatform("etcd", secret_purposes=manifest.secret_purposes)
         self.platform.add_version(manifest)
-        self.silent: set[str] = set()
-        self.changes: list[str] = []
-        """Changes of the membership on all machines, oldest first."""
-        self.network: dict[str, Any] = {}
-        self._machines: dict[str, SimulatedMachine] = {}
 
-    def machine(self, name: str) -> SimulatedMachine:
-        if name not in self._machines:
-            self._machines[name] = SimulatedMachine(name, self._respond, network=self.network)
-        return self._machines[name]
-
-    def _respond(self, machine: SimulatedMachine, argv: tuple[str, ...], data: bytes) -> Ran | None:
-        if "member" in argv and "list" not in argv:
-            self.changes.append(argv[argv.index("member") + 1])
-        return installs.responder(self.driver)(machine, argv, data)
-
-    @property
-    def argv(self) -> list[tuple[str, ...]]:
-        """Every command on every machine, with the text of scripts."""
-        return [(*order.argv, order.script) for machine in self._machines.values() for order in machine.ordered]
-
-    @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    def running(self) -> AbstractAsyncContextManager[None]:
         """Let a controller of the app work."""
-
-        @contextlib.asynccontextmanager
-        async def connect(target: MachineTarget) -> AsyncIterator[Machine]:
-            yield Machine(Direct(self, target.host))
-
-        async with self.platform.serve() as client:
-            settings = RunnerSettings(claim_wait_s=1)
-            runner = controller.app.runner(client, self.platform.project_id, "test", settings=settings, connect=connect)
-            working = asyncio.create_task(runner.run())
-            try:
-                yield
-            finally:
-                working.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await working
+        return self.working(controller.app, self.platform)
 
     def instance(self, *names: str) -> Instance:
         form = {"member_allocation_ids": [f"alloc_{name}" for name in names]}

@@ -54,7 +54,7 @@ async def test_a_new_member_has_a_vote_before_the_old_one_leaves(cluster: Cluste
         await cluster.perform(instance, "deploy")
         replaced = await cluster.perform(instance, "replace", ["n1"], replacements=["n4"])
     assert (replaced.status, cluster.voters()) == ("succeeded", {"n2", "n3", "n4"})
-    assert cluster.changes == ["add", "promote", "remove"]
+    assert cluster.driver.changes == ["add", "promote", "remove"]
     assert cluster.machine("n1").files == {}
 
 
@@ -112,7 +112,7 @@ async def test_a_member_without_its_data_gives_up_its_vote_and_joins_as_a_new_on
         machine.remove([DATA])
         repaired = await cluster.perform(instance, "repair", ["n1"])
     assert (repaired.status, cluster.voters(), cluster.statuses(instance)) == ("succeeded", set(THREE), READY)
-    assert cluster.changes == ["remove", "add", "promote"]
+    assert cluster.driver.changes == ["remove", "add", "promote"]
 
 
 async def test_after_the_secret_has_expired_no_member_joins_until_all_were_stopped(cluster: Cluster) -> None:

@@ -4,17 +4,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpuaas_sdk.controller import AccessBundle, App, AppCommand, Check, Member, Operation, cluster, members
+from gpuaas_sdk.controller import AccessBundle, App, AppCommand, Check, Connection, Member, Operation, cluster, members
 from gpuaas_sdk.installs import wheels
 from gpuaas_sdk.installs.bundles import wheels as bundles
 from gpuaas_sdk.machine import Machine
 
-from gpuaas_app_ray import access, checks, jobs, plan
+from gpuaas_app_ray import checks, jobs, plan
 from gpuaas_app_ray.workload import ray
-
-ENDS = (
-    "Ray has one version on all machines, so the head restarts: all jobs, tasks and actors end, and job.list is empty."
-)
 
 
 class Ray(cluster.Software):
@@ -22,6 +18,7 @@ class Ray(cluster.Software):
 
     footprint, head, source = ray.RAY, plan.HEAD, "the names of Ray's processes on the machine"
     health = {plan.HEAD: "HeadAnswers", plan.WORKER: "WorkersAlive"}
+    ends = "The head ends or restarts: all jobs, tasks and actors end, and job.list is empty afterwards."
 
     async def install(self, op: Operation, member: Member, machine: Machine) -> None:
         head, role = cluster.head(op, plan.HEAD), member.component_key
@@ -29,7 +26,7 @@ class Ray(cluster.Software):
         # The platform's copy of the token expires, so the head keeps it.
         kept = await op.on(head, lambda on: on.get(ray.TOKEN))
         token = kept.decode() if kept else await op.secret("role_join", "token")
-        facts = await ray.facts(machine)
+        facts = [int(word) for word in (await machine.script(ray.FACTS)).stdout.split()]
         options = plan.start_options(role, member.address, head.address, op.inputs_after, facts)
         path = await op.place(wheels.artifact("ray"), member)
         await ray.install(machine, op.instance.instance_id, role, path, options, token)
@@ -59,10 +56,14 @@ class Ray(cluster.Software):
         return (await machine.run(f"{ray.ENVIRONMENT}/bin/ray", "--version")).stdout.split()[-1]
 
     def access(self, op: Operation) -> AccessBundle:
-        return access.bundle(op.instance.name, cluster.head(op, plan.HEAD))
-
-    def notes(self, op: Operation) -> Sequence[str]:
-        return [ENDS] if op.preview_of in ("stop", "restart", "upgrade", "rollback", "decommission") else []
+        return AccessBundle(
+            endpoints=[Connection(name="dashboard", url=ray.DASHBOARD)],
+            paths={"logs": f"{ray.DATA}/tmp/session_latest/logs", "token": ray.TOKEN},
+            notes=[
+                f"People submit jobs with: gpuaas action run {op.instance.name} job.submit",
+                f"The dashboard answers only on {cluster.head(op, plan.HEAD).node_name} itself, and needs the token.",
+            ],
+        )
 
     async def _look(self, member: Member, machine: Machine) -> checks.View:
         return await ray.look(machine, member.component_key, member.address)
@@ -80,7 +81,3 @@ app.action("demand.read")(jobs.demand)
 
 def main() -> None:
     sys.exit(app.main())
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,5 @@
 """The actions of the app: jobs through the API of Ray's dashboard on the head, and what waits for resources."""
 
-import shlex
 from typing import Any
 
 from gpuaas_sdk.controller import Operation, cluster
@@ -14,7 +13,7 @@ LINES_MAX, RESULT_CHARS_MAX, JOBS_MAX = 1000, 100_000, 200
 async def submit(op: Operation) -> dict[str, Any]:
     """Submit a job. Its id is that of the operation, so it is not submitted twice after a crash."""
     script = f"{ray.DATA}/jobs/{op.id}.py"
-    entrypoint = op.inputs.get("entrypoint", "python {script}").replace("{script}", shlex.quote(script))
+    entrypoint = op.inputs.get("entrypoint", "python {script}").replace("{script}", script)
 
     async def run() -> None:
         machine = await op.machine(cluster.head(op, plan.HEAD))

@@ -12,8 +12,7 @@ OBJECT_STORE_MIB_MIN = 80
 
 
 def start_options(role: str, address: str, head: str, inputs: Mapping[str, Any], facts: Sequence[int]) -> str:
-    """Return the options of `ray start` on a machine with these CPUs, memory and shared memory in MiB. The dashboard
-    answers on the head itself only; people reach it through SSH."""
+    """Return the options of `ray start` on a machine with these CPUs, memory and shared memory in MiB."""
     cpus, memory_mib, shared_mib = facts
     store_mib = max(inputs.get("object_store_mib") or min(memory_mib // 10, shared_mib // 2), OBJECT_STORE_MIB_MIN)
     offered = inputs.get("head_cpus", 0) if role == HEAD else inputs.get("cpus_per_worker") or cpus
@@ -28,20 +27,18 @@ def demand(report: Mapping[str, Any], workers: int) -> dict[str, Any]:
         for name, amount in shape.items():
             waiting[name] = waiting.get(name, 0.0) + amount * count
     usage = {name: report["usage"].get(name, (0.0, 0.0)) for name in waiting}
-    rows = [{"resource": name, "used": used, "total": total} for name, (used, total) in usage.items()]
     per_worker = usage["CPU"][1] / workers if workers else 0.0
     more = math.ceil(waiting["CPU"] / per_worker) if per_worker else int(any(waiting.values()))
-    note = (
-        f"{min(more, WORKERS_MAX - workers)} more workers would run what waits. {workers} of {WORKERS_MAX} are ready."
-    )
+    wanted = min(more, WORKERS_MAX - workers)
+    note = f"{wanted} more workers would run what waits. {workers} of {WORKERS_MAX} are ready."
+    rows = [{"resource": name, "used": used, "total": total} for name, (used, total) in usage.items()]
     return {"rows": [row | {"waiting": waiting[row["resource"]]} for row in rows], "note": note}
 
 
 def job_row(job: Mapping[str, Any]) -> dict[str, Any]:
     """Return a job of Ray as a row of `job.list`."""
     times = {"started_at": job["start_time"], "ended_at": job["end_time"]}
-    shown = {
-        name: datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).isoformat() for name, ms in times.items() if ms
-    }
+    at = datetime.datetime.fromtimestamp
+    shown = {name: at(ms / 1000, datetime.UTC).isoformat() for name, ms in times.items() if ms}
     texts = {name: str(job[name] or "")[:500] for name in ("status", "entrypoint", "message")}
     return {"job": job["submission_id"] or job["job_id"], "started_at": None, "ended_at": None} | shown | texts

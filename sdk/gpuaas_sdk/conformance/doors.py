@@ -8,6 +8,8 @@ import asyncssh
 from gpuaas_sdk.conformance import orders
 from gpuaas_sdk.machine import Ran
 
+ADDRESS = "127.0.0.1"
+"""Where the servers of all machines listen, each at its own port."""
 Execute = Callable[[tuple[str, ...], str, bytes], Awaitable[Ran]]
 """Runs a command of a user with its input on the machine."""
 
@@ -28,7 +30,7 @@ class Door:
         self.is_cut = False
         if self._acceptor is None:
             self._acceptor = await asyncssh.listen(
-                "127.0.0.1",
+                ADDRESS,
                 0,
                 server_factory=lambda: _Server(self),
                 server_host_keys=[self._key],

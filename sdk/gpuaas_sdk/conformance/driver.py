@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpuaas_sdk.conformance import doors
 from gpuaas_sdk.conformance.machines import SimulatedMachine
 from gpuaas_sdk.machine import Ran
 
@@ -73,11 +74,15 @@ class Driver:
         return 0
 
     def state(self, machine: SimulatedMachine) -> dict[str, str]:
-        """Return what the app has on the machine. Two runs are compared by it, without ids of the platform."""
-        files = {path: _without_ids(content.decode(errors="replace")) for path, content in machine.files.items()}
+        """Return what the app has on the machine, for a comparison of two runs. They differ in the ids of the platform,
+        also in names of files, and in the address of a machine that was prepared before a member moved to it."""
+        texts = {path: content.decode(errors="replace") for path, content in machine.files.items()}
+        files = {_comparable(path, machine): _comparable(text, machine) for path, text in texts.items()}
         packages = {f"package {name}": version for name, version in machine.packages.items()}
         return files | packages | {f"unit {name}": state for name, state in machine.units.items()}
 
 
-def _without_ids(text: str) -> str:
-    return _ID.sub(r"\1_*", text)
+def _comparable(text: str, machine: SimulatedMachine) -> str:
+    """Return the text without what differs between two runs. The address of a member is the name of its machine in the
+    fake platform, but that of the SSH server while the member moves. Pure."""
+    return _ID.sub(r"\1_*", text).replace(doors.ADDRESS, machine.name)

@@ -13,7 +13,7 @@ import asyncssh
 from gpuaas_contract.access import RequestMachineAccess
 
 from gpuaas_sdk.conformance import orders
-from gpuaas_sdk.conformance.doors import Door
+from gpuaas_sdk.conformance.doors import ADDRESS, Door
 from gpuaas_sdk.conformance.orders import as_bytes, as_text
 from gpuaas_sdk.machine import Ran, commands, shell
 from gpuaas_sdk.machine.transport import Completed
@@ -219,13 +219,13 @@ class SimulatedMachines:
 
     def address(self, name: str) -> str:
         """Return the address at which controllers reach the machine."""
-        return f"127.0.0.1:{self._doors[name].port}"
+        return f"{ADDRESS}:{self._doors[name].port}"
 
     def locate(self, allocation_id: str, request: RequestMachineAccess) -> Login:
         """Return where the controller logs in. The name of the user shows under which claim it does."""
         door = self._doors[allocation_id.removeprefix("alloc_")]
         user = OBSERVER if request.instance_id else f"{request.operation_id}.{request.epoch}"
-        return Login("127.0.0.1", door.port, user, self._key.export_public_key().decode().strip())
+        return Login(ADDRESS, door.port, user, self._key.export_public_key().decode().strip())
 
     @contextlib.asynccontextmanager
     async def serving(self, names: list[str]) -> AsyncIterator[None]:

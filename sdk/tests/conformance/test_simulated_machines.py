@@ -202,3 +202,12 @@ def test_machines_of_a_check_share_what_the_driver_keeps() -> None:
     machines.machine("n1").network["members"] = 3
     assert machines.machine("n2").network == {"members": 3}
     assert SimulatedMachines(respond, lambda user: True).machine("n1").network == {}
+
+
+def test_two_runs_are_compared_without_ids_and_the_address_of_the_ssh_server() -> None:
+    first, second = (SimulatedMachines(respond, lambda user: True).machine("n1") for _ in range(2))
+    first.files = {"/jobs/op_0007.py": b"1", "/etc/kv.conf": b"address=n1 instance=inst_0001"}
+    second.files = {"/jobs/op_0012.py": b"1", "/etc/kv.conf": b"address=127.0.0.1 instance=inst_0002"}
+    assert Driver().state(first) == Driver().state(second)
+    second.files["/jobs/op_0012.py"] = b"2"
+    assert Driver().state(first) != Driver().state(second)

@@ -11,9 +11,7 @@ import urllib.request
 from pathlib import Path
 
 DATA, RAY = Path("/var/lib/gpuaas-work-ray"), "/opt/gpuaas-work-ray/env/bin/ray"
-OWN = {
-    f"ray::{name}" for name in ("IDLE", "IDLE_SpillWorker", "IDLE_RestoreWorker", "DashboardAgent", "RuntimeEnvAgent")
-}
+OWN = {"IDLE", "IDLE_SpillWorker", "IDLE_RestoreWorker", "DashboardAgent", "RuntimeEnvAgent"}
 WHY = ("--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "drained by the platform")
 
 
@@ -40,7 +38,7 @@ def look(url: str) -> dict[str, object]:
     except OSError as error:
         health = str(error)
     names = [words[0] for words in processes()]
-    work = sorted(name for name in names if name.startswith("ray::") and name.split()[0] not in OWN)
+    work = sorted(name for name in names if name.startswith("ray::") and name[5:].split(" ")[0] not in OWN)
     if url.endswith("gcs_healthz") and health == "success" and os.access(DATA / "token", os.R_OK):
         jobs = json.loads(call("GET", url.replace("gcs_healthz", "jobs/")))
         work = [name for name in work if "JobSupervisor" not in name]

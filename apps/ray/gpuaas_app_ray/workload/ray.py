@@ -17,17 +17,12 @@ HOME, DATA = f"/opt/{UNIT}", f"/var/lib/{UNIT}"
 ENVIRONMENT, PROGRAM, TOKEN, CLOSED = f"{HOME}/env", f"{HOME}/program.py", f"{DATA}/token", f"{DATA}/closed"
 DASHBOARD = "http://127.0.0.1:8265"
 PLACES = (UNIT_FILE, HOME, DATA)
-ROLES = {role: Role(units=(UNIT,)) for role in ("head", "worker")}
+ROLES = dict.fromkeys(("head", "worker"), Role(units=(UNIT,)))
 RAY = Footprint(app="ray", name="Ray", roles=ROLES, paths=PLACES, own_paths=PLACES, users=(USER,))
 FACTS = "nproc; awk '/^MemTotal/ {print int($2 / 1024)}' /proc/meminfo; df --output=size -m /dev/shm | tail -1"
 FOLDERS = """getent passwd "$1" >/dev/null || useradd --system --no-create-home --home-dir "$3" "$1"
 install -d "$2"; install -d -o "$1" -m 0700 "$3"; install -d -o "$1" "$3/jobs"
 """
-
-
-async def facts(machine: Machine) -> list[int]:
-    """Return the CPUs of the machine, its memory and its shared memory in MiB."""
-    return [int(word) for word in (await machine.script(FACTS)).stdout.split()]
 
 
 async def install(machine: Machine, instance_id: str, role: str, path: str, options: str, token: str) -> None:

@@ -10,6 +10,9 @@ from gpuaas_sdk.installs import Footprint
 from gpuaas_sdk.installs.acts import NONE, Acts
 from gpuaas_sdk.machine import Machine
 
+ENDING = ("stop", "restart", "upgrade", "rollback", "decommission")
+"""Operations during which no member works, also the head."""
+
 
 class Software:
     """The software of one app. Each method brings a machine into a state, so it is safe to repeat. During a replace,
@@ -28,6 +31,8 @@ class Software:
     """Role -> the condition that is true while all its members serve. The manifest lists these conditions."""
     source: str = "the processes on the machine"
     """Where `work` looks, as people read it in a preview and in evidence."""
+    ends: str = ""
+    """What ends for users while the whole app is stopped or changed. Previews of such operations show it."""
     acts: Acts = NONE
 
     async def install(self, op: Operation, member: Member, machine: Machine) -> None:
@@ -68,4 +73,4 @@ class Software:
 
     def notes(self, op: Operation) -> Sequence[str]:
         """Return what a preview of this operation should mention beside the work that runs; see `op.preview_of`."""
-        return ()
+        return [self.ends] if self.ends and op.preview_of in ENDING else []

@@ -4,26 +4,28 @@ import json
 import sys
 from pathlib import Path
 
+from gpuaas_app_ray.workload import ray
 from gpuaas_sdk import conformance
 from gpuaas_sdk.conformance import Driver, SimulatedMachine
 from gpuaas_sdk.conformance.installs import ACCOUNTS
 from gpuaas_sdk.installs import wheels
 from gpuaas_sdk.machine import Ran
 
-from gpuaas_app_ray.workload import ray
-
+COMMAND = (str(Path(sys.executable).with_name("gpuaas-ray")),)
 SERVICE, TASK = f"{ray.UNIT}.service", f"{ray.DATA}/tmp/task"
 JOB = {"submission_id": "j1", "job_id": None, "status": "SUCCEEDED", "entrypoint": "true", "message": ""}
 JOBS = [JOB | {"start_time": 1, "end_time": 2}]
 
 
-class _Driver(Driver):
+class RayDriver(Driver):
+    """A task on a machine is a file, which work of a user makes and ends."""
+
     inputs = {"object_store_mib": 100}
     counts = {"worker": 2}
     patience_s, silent_s = 300.0, 120.0
     actions = {"job.submit": {"script": "1"}, "job.logs": {"job": "j1"}, "job.stop": {"job": "j1"}}
     artifacts = {wheels.artifact("ray"): b"wheels"}
-    runbook = Path(__file__).parents[1] / "docs" / "runbook.md"
+    runbook = Path(__file__).parent / "gpuaas_app_ray/runbook.md"
 
     def respond(self, machine: SimulatedMachine, argv: tuple[str, ...], data: bytes) -> Ran | None:
         if argv[:2] == ("python3", ray.PROGRAM):
@@ -70,12 +72,5 @@ class _Driver(Driver):
         return Ran(0, json.dumps(JOBS if url.endswith("/jobs/") else JOB), "")
 
 
-DRIVER = _Driver()
-
-
 def main() -> None:
-    sys.exit(conformance.main(DRIVER, (sys.executable, "-m", "gpuaas_app_ray.controller")))
-
-
-if __name__ == "__main__":
-    main()
+    sys.exit(conformance.main(RayDriver(), COMMAND))

@@ -1,0 +1,117 @@
+"""The handlers of the app on simulated machines."""
+
+from typing import Any
+
+import pytest
+from gpuaas_app_ray import controller
+from gpuaas_app_ray.workload import ray
+from gpuaas_app_ray_conformance import RayDriver
+from gpuaas_sdk.conformance.command import with_artifacts
+from gpuaas_sdk.conformance.direct import DirectMachines
+from gpuaas_sdk.conformance.installs import ACCOUNTS
+from gpuaas_sdk.controller import Instance, Member
+from gpuaas_sdk.installs import wheels
+from gpuaas_sdk.testing import FakePlatform
+
+NAMES = ("n1", "n2", "n3")
+
+
+class Cluster(DirectMachines):
+    """A fake platform, and simulated machines with Ray on a head and workers."""
+
+    def __init__(self) -> None:
+        self.driver = RayDriver()
+        super().__init__(self.driver)
+        manifest = with_artifacts(controller.app.manifest, self.driver)
+        self.platform = FakePlatform("ray", secret_purposes=manifest.secret_purposes)
+        self.platform.add_version(manifest)
+
+    def instance(self, *names: str) -> Instance:
+        roles = {"head": [names[0]], "worker": list(names[1:])}
+        instance = self.platform.add_instance(roles, topology="cluster", inputs={"object_store_mib": 100})
+        for name, content in self.driver.artifacts.items():
+            self.platform.add_artifact(instance, name, content)
+        return instance
+
+    async def perform(self, instance: Instance, kind: Any, name: str = "", **options: Any) -> Any:
+        """Request an operation and return it when it has ended."""
+        present = self.platform.instance(instance.instance_id)
+        targets, role = ([self.member(present, name)], "worker") if name else (None, "")
+        operation = self.platform.request(present, kind, targets, component_key=role, **options)
+        return await self.platform.ended(operation.operation_id, timeout_s=60)
+
+    async def preview(self, instance: Instance, kind: Any, name: str = "") -> Any:
+        present = self.platform.instance(instance.instance_id)
+        asked = self.platform.ask_preview(present, kind, [self.member(present, name)] if name else None)
+        return (await self.platform.ended(asked.operation_id)).preview
+
+    def member(self, instance: Instance, name: str) -> Member:
+        return next(member for member in self.platform.members(instance) if member.node_name == name)
+
+    def with_wheels(self) -> set[str]:
+        """The machines on which the platform has placed the wheels and not removed them."""
+        return {placed.node_name for placed in self.platform.placements if placed.state == "placed"}
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+async def test_after_a_decommission_no_machine_has_a_file_a_user_or_the_wheels(cluster: Cluster) -> None:
+    async with cluster.working(controller.app, cluster.platform):
+        instance = cluster.instance(*NAMES)
+        assert (await cluster.perform(instance, "deploy")).status == "succeeded"
+        assert cluster.with_wheels() == set(NAMES)
+        assert all(ACCOUNTS + ray.USER in cluster.machine(name).files for name in NAMES)
+        assert (await cluster.perform(instance, "decommission")).status == "succeeded"
+    assert [cluster.machine(name).files for name in NAMES] == [{}, {}, {}]
+    assert [placed.state for placed in cluster.platform.placements] == ["removed"] * 3
+    assert {placed.name for placed in cluster.platform.placements} == {wheels.artifact("ray")}
+
+
+async def test_a_replaced_machine_keeps_no_wheels(cluster: Cluster) -> None:
+    async with cluster.working(controller.app, cluster.platform):
+        instance = cluster.instance(*NAMES)
+        await cluster.perform(instance, "deploy")
+        replaced = await cluster.perform(instance, "replace", "n2", replacements=["n4"])
+    assert (replaced.status, cluster.with_wheels(), cluster.machine("n2").files) == (
+        "succeeded",
+        {"n1", "n3", "n4"},
+        {},
+    )
+    assert cluster.driver.serves(cluster.machine("n4"))
+
+
+async def test_a_stop_is_refused_while_a_job_runs_and_forced_if_people_want_it(cluster: Cluster) -> None:
+    async with cluster.working(controller.app, cluster.platform):
+        instance = cluster.instance(*NAMES)
+        await cluster.perform(instance, "deploy")
+        cluster.driver.begin_work(cluster.machine("n1"))
+        refused = await cluster.perform(instance, "stop")
+        assert (refused.status, refused.error.code) == ("failed", "refused")
+        assert all(cluster.driver.serves(cluster.machine(name)) for name in NAMES)
+        forced = await cluster.perform(instance, "stop", force=True, reason="maintenance")
+    assert (forced.status, [cluster.machine(name).units for name in NAMES]) == ("succeeded", [{}, {}, {}])
+
+
+async def test_the_token_is_in_no_command_line_and_a_later_worker_gets_the_same_one(cluster: Cluster) -> None:
+    async with cluster.working(controller.app, cluster.platform):
+        instance = cluster.instance(*NAMES)
+        await cluster.perform(instance, "deploy")
+        cluster.platform.secrets.secrets.clear()
+        await cluster.perform(instance, "replace", "n3", replacements=["n4"])
+    tokens = {cluster.machine(name).files[ray.TOKEN].decode() for name in ("n1", "n2", "n4")}
+    assert len(tokens) == 1
+    assert [argv for argv in cluster.argv for word in argv for token in tokens if token in word] == []
+
+
+async def test_a_preview_of_what_ends_the_head_shows_what_people_lose_and_that_of_a_drain_does_not(
+    cluster: Cluster,
+) -> None:
+    async with cluster.working(controller.app, cluster.platform):
+        instance = cluster.instance(*NAMES)
+        await cluster.perform(instance, "deploy")
+        stop = await cluster.preview(instance, "stop")
+        drain = await cluster.preview(instance, "drain", "n2")
+    assert (stop.notes, drain.notes) == ([controller.Ray.ends], [])
