@@ -179,10 +179,10 @@ async def conclude(tx: db.Tx, call: ArtifactCall, wrong_content: errors.Artifact
         if wrong_content is not None:
             raise wrong_content
         envelope = await store.signature(tx, artifact.artifact_id)
-        signers = signatures.signers(envelope, artifact.digest, await trust.keys_for(tx, artifact.scope))
+        signed = signatures.signed(envelope, artifact.digest, await trust.keys_for(tx, artifact.scope))
     except errors.ArtifactRefused as refusal:
         return await _changed(tx, call, rules.failed(artifact, refusal))
-    return await _changed(tx, call, rules.verified(artifact, signers, call.now))
+    return await _changed(tx, call, rules.verified(artifact, signed.signers, call.now))
 
 
 async def examine_again(call: ArtifactCall, body: PromoteArtifact) -> PromoteArtifact:

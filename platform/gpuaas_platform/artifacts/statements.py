@@ -1,6 +1,5 @@
 """Verify the conformance statement of an app version with the trust keys of the platform, and attach it as its card."""
 
-import base64
 import datetime
 
 import msgspec
@@ -29,10 +28,10 @@ async def attach(tx: db.Tx, call: Call[AppVersionPath], envelope: Envelope) -> A
     version = await catalog.get_version(tx, call)
     digest = conformance.manifest_digest(version.manifest)
     try:
-        signers = signatures.signers(envelope, digest, await trust.keys_for(tx, SHARED))
+        signed = signatures.signed(envelope, digest, await trust.keys_for(tx, SHARED))
     except errors.ArtifactRefused as refusal:
         raise _refusal(refusal.code, _SIGNATURE.get(type(refusal), refusal.message)) from refusal
-    statement = _statement(envelope)
+    statement = _statement(signed.payload)
     _check(statement, version, digest, call.now)
     card = ConformanceCard(
         conforming=conformance.conforms(statement.checks),
@@ -41,11 +40,11 @@ async def attach(tx: db.Tx, call: Call[AppVersionPath], envelope: Envelope) -> A
         kit_version=statement.kit_version,
         completed_at=statement.completed_at,
         checks=statement.checks,
-        signers=signers,
+        signers=signed.signers,
         attached_by=call.caller.actor_id,
         attached_at=call.now,
     )
-    call.details.update(manifest_digest=digest, conforming=card.conforming, signers=signers)
+    call.details.update(manifest_digest=digest, conforming=card.conforming, signers=signed.signers)
     return await cards.attach(tx, call.origin, version, card, envelope)
 
 
@@ -55,9 +54,8 @@ _SIGNATURE: dict[type[errors.ArtifactRefused], str] = {
 }
 
 
-def _statement(envelope: Envelope) -> ConformanceStatement:
+def _statement(payload: bytes) -> ConformanceStatement:
     """Return the signed statement. The envelope hides it from the checks of the edge, so its text is checked here."""
-    payload = base64.b64decode(envelope.payload)
     if characters.may_be_refused(payload) and characters.replaced(payload) != msgspec.json.encode(
         msgspec.json.decode(payload)
     ):

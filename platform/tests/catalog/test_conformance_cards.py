@@ -66,6 +66,19 @@ async def test_only_a_key_that_the_platform_trusts_makes_a_card(world: World) ->
     assert (await world.call(catalog.VERSION_GET, **WHERE)).conformance is None
 
 
+async def test_a_failed_card_whose_payload_is_spelled_differently_is_refused(world: World) -> None:
+    """A decoder that leaves unknown characters out reads another statement than the one that was signed."""
+    await world.entitled_app()
+    failed = [{"name": "residue", "result": "failed", "reason": "???" + " ???" * 3}]
+    signed = artifact_world.card(await _trusted(world), checks=failed)
+    other = msgspec.structs.replace(signed, payload=signed.payload.replace("/", "_"))
+    assert other != signed
+    with pytest.raises(errors.ConformanceRefused) as refused:
+        await world.call(conformance.CARD_PUT, other, **WHERE)
+    assert refused.value.details == {"reason": "artifact_signature_invalid"}
+    assert not (await world.call(conformance.CARD_PUT, signed, **WHERE)).card.conforming
+
+
 @pytest.mark.parametrize(
     "changes",
     [
