@@ -19,6 +19,7 @@ from securesystemslib.exceptions import UnverifiedSignatureError
 from securesystemslib.signer import SSlibKey
 
 from gpuaas_platform.artifacts import rules
+from gpuaas_platform.kit import documents
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPES = ("https://in-toto.io/Statement/v1", "https://in-toto.io/Statement/v0.1")
@@ -104,8 +105,8 @@ def _has_signed(key: TrustKey, read: dsse.Envelope) -> bool:
 
 def _check_statement(payload: bytes, digest: str) -> None:
     try:
-        statement = msgspec.json.decode(payload, type=_Statement)
-    except msgspec.MsgspecError as error:
+        statement = documents.decode(payload, _Statement)
+    except documents.Unreadable as error:
         raise errors.ArtifactSignatureInvalid(f"The signed payload is not an in-toto statement: {error}.") from error
     if statement.type not in STATEMENT_TYPES:
         raise errors.ArtifactSignatureInvalid(f"The statement is of type {statement.type[:100]}.")

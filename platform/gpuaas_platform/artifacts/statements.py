@@ -13,7 +13,7 @@ from gpuaas_platform.artifacts import signatures, trust
 from gpuaas_platform.call import Call
 from gpuaas_platform.catalog import cards
 from gpuaas_platform.catalog import service as catalog
-from gpuaas_platform.kit import db
+from gpuaas_platform.kit import db, documents
 
 CLOCK_SKEW = datetime.timedelta(minutes=5)
 """How far the clock of the machine that ran the checks may be ahead."""
@@ -56,14 +56,13 @@ _SIGNATURE: dict[type[errors.ArtifactRefused], str] = {
 
 def _statement(payload: bytes) -> ConformanceStatement:
     """Return the signed statement. The envelope hides it from the checks of the edge, so its text is checked here."""
-    if characters.may_be_refused(payload) and characters.replaced(payload) != msgspec.json.encode(
-        msgspec.json.decode(payload)
-    ):
-        raise _refusal("statement", "The statement contains characters that are not allowed.")
     try:
-        signed = msgspec.json.decode(payload, type=_Signed)
-    except msgspec.MsgspecError as error:
+        signed = documents.decode(payload, _Signed)
+    except documents.Unreadable as error:
         raise _refusal("statement", f"The signed payload is no conformance statement: {error}.") from error
+    text = msgspec.json.encode(signed)
+    if characters.replaced(text) != text:
+        raise _refusal("statement", "The statement contains characters that are not allowed.")
     if signed.predicate_type != conformance.PREDICATE_TYPE:
         raise _refusal("statement", f"The predicate type is {signed.predicate_type[:100]}.")
     return signed.predicate
