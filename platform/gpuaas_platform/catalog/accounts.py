@@ -36,8 +36,9 @@ async def _reach(reader: db.Reader, call: Call[ProjectPath], body: CreateService
 
 
 async def _offered(reader: db.Reader, apps: Collection[str]) -> frozenset[str]:
-    """Return what the apps' controllers need, in all versions: instances of several versions can run at once."""
-    manifests = [manifest for app_slug in apps for manifest in await store.manifests(reader, app_slug)]
+    """Return what the apps' controllers need, in all versions that projects can have: instances of several can run at
+    once. Versions that are only registered and withdrawn ones add nothing, so publishers widen no account with them."""
+    manifests = [manifest for app_slug in apps for manifest in await store.offered_manifests(reader, app_slug)]
     return frozenset[str]().union(*map(rules.controller_keys, manifests))
 
 
