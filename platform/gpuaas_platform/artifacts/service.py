@@ -34,15 +34,17 @@ ArtifactCall = Call[ArtifactPath] | Call[AppArtifactPath] | Call[ProjectArtifact
 
 
 async def publish(tx: db.Tx, call: Call, body: PublishArtifact) -> Artifact:
-    """Publish an artifact. It is immutable, so a name with a digest can be published only once in each scope."""
+    """Publish an artifact. It is immutable, so each owner can publish a name with a digest only once in a scope."""
     scope, bytes_max = trust.scope_of(call), call.site.settings.artifact_bytes_max
+    app_slug = call.path.app_slug if isinstance(call.path, AppPath) else ""
     if body.size_bytes > bytes_max:
         raise errors.ArtifactTooLarge(f"The platform takes artifacts of at most {bytes_max} bytes.")
     layers = await _layers(tx, call.project)
     check_source(body, layers)
     await storage.check_room(tx, call, layers, body.size_bytes)
     await _check_digest_not_revoked(tx, scope, body.digest)
-    present = await store.named(tx, scope, body.name, body.digest)
+    named = await store.named(tx, scope, body.name, body.digest)
+    present = next((artifact for artifact in named if artifact.app_slug == app_slug), None)
     if present is not None:
         details = {"artifact_id": present.artifact_id}
         raise errors.Conflict(f"{body.name} with this digest is already published.", details=details)
@@ -64,7 +66,7 @@ async def publish(tx: db.Tx, call: Call, body: PublishArtifact) -> Artifact:
         reason="",
         created_by=call.caller.actor_id,
         created_at=call.now,
-        app_slug=call.path.app_slug if isinstance(call.path, AppPath) else "",
+        app_slug=app_slug,
     )
     await store.ARTIFACTS.insert(tx, artifact)
     if body.signature is not None:
@@ -222,10 +224,8 @@ async def deployable(reader: db.Reader, project: Project, name: str, digest: str
     """Return the artifact that a deploy may use now: the project's own, else the platform's. Raise if there is none."""
     layers = await policy.of_project(reader, project)
     refusals: list[errors.ApiError] = []
-    for scope in (project.project_id, SHARED):
-        artifact = await store.named(reader, scope, name, digest)
-        if artifact is None:
-            continue
+    own = await store.named(reader, project.project_id, name, digest)
+    for artifact in [*own, *await store.named(reader, SHARED, name, digest)]:
         try:
             await _check_usable(reader, artifact, project.project_id, layers)
             rules.check_promoted(artifact, "promoted")

@@ -132,3 +132,38 @@ async def test_a_publisher_looks_after_the_artifacts_of_their_own_app(world: Wor
     assert (await world.call(artifacts.SHARED_GET, artifact_id=theirs.artifact_id)).lifecycle == "published"
     retired = await world.call(artifacts.APP_RETIRE, {"reason": "replaced"}, artifact_id=mine.artifact_id, **where)
     assert retired.lifecycle == "retired"
+
+
+async def test_the_artifacts_of_another_app_stop_nothing(world: World) -> None:
+    """A digest is no secret: another publisher can publish it first, wrongly, under another name, and retire it."""
+    ada, _ = await _publisher(world)
+    eve, _ = await _publisher(world, "other")
+    signer, content = artifact_world.Signer(), b"upstream"
+    await world.call(
+        trust_keys.SHARED_TRUST_KEY_PUT, {"public_key_pem": signer.public_pem()}, trust_key_id="release"
+    )
+    theirs: dict[str, Any] = {"app_slug": "other", "token": eve.token}
+    for wrong in ({"size_bytes": 5, "media_type": "text/plain"}, {"name": "zzz"}):
+        squat = await world.call(artifacts.APP_PUBLISH, artifact_world.intent(content, **wrong), **theirs)
+        await world.call(artifacts.APP_RETIRE, {"reason": "not yours"}, artifact_id=squat.artifact_id, **theirs)
+    used = {"tool": {"digest": artifact_world.digest_of(content), "media_type": artifact_world.MEDIA_TYPE}}
+    await world.entitled_app(artifacts=used)
+    mine = await artifact_world.of_app(world, signer, content, token=ada.token)
+    where: dict[str, Any] = {"app_slug": "toy", "token": ada.token, "artifact_id": mine.artifact_id}
+    await world.call(artifacts.APP_VERIFY, {}, **where)
+    await world.call(artifacts.APP_PROMOTE, {"channel": "stable"}, **where)
+    again = await world.call(catalog.VERSION_REGISTER, {**MANIFEST, "artifacts": used})
+    assert again.warnings == []
+    assert (await world.deploy()).instance.artifacts == {"tool": mine.digest}
+    with pytest.raises(errors.Conflict, match="already published"):
+        await world.call(artifacts.APP_PUBLISH, artifact_world.intent(content), app_slug="toy", token=ada.token)
+
+
+async def test_publishing_a_version_only_warns_about_artifacts(world: World) -> None:
+    ada, _ = await _publisher(world)
+    content = b"later"
+    used = {"tool": {"digest": artifact_world.digest_of(content)}}
+    await world.call(catalog.VERSION_REGISTER, {**MANIFEST, "artifacts": used})
+    await artifact_world.of_app(world, artifact_world.Signer(), content, token=ada.token, name="other-name")
+    published = await world.call(catalog.VERSION_PUBLISH, {}, app_slug="toy", version="1.0.0", token=ada.token)
+    assert (published.state, len(published.warnings)) == ("published", 1)
