@@ -75,6 +75,14 @@ async def storage(reader: db.Reader, scopes: Sequence[str], ended_after: int) ->
     return size_bytes, count
 
 
+async def storage_of_app(reader: db.Reader, app_slug: str, ended_after: int) -> int:
+    """Return total bytes of the app's shared artifacts that have not ended, or ended after `ended_after`."""
+    sql = """SELECT CAST(COALESCE(SUM(size_bytes), 0) AS BIGINT) FROM artifacts
+             WHERE app_slug = $1 AND app_slug <> '' AND (ended_at = 0 OR ended_at > $2)"""
+    row = await reader.one(sql, app_slug, ended_after)
+    return int(row[0]) if row is not None else 0
+
+
 async def keep_signature(tx: db.Tx, artifact_id: str, envelope: Envelope) -> None:
     sql = """INSERT INTO artifact_signatures (artifact_id, envelope) VALUES ($1, $2)
              ON CONFLICT (artifact_id) DO UPDATE SET envelope = excluded.envelope"""
