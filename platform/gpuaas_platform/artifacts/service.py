@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 
 import msgspec
-from gpuaas_contract import errors
+from gpuaas_contract import errors, wire
 from gpuaas_contract.artifacts import (
     SHARED,
     Artifact,
@@ -22,6 +22,7 @@ from gpuaas_contract.paths import AppArtifactPath, AppPath, ArtifactPath, Path, 
 
 from gpuaas_platform.artifacts import content, rules, signatures, storage, store, trust
 from gpuaas_platform.call import Call
+from gpuaas_platform.catalog import service as catalog
 from gpuaas_platform.identity import orgs
 from gpuaas_platform.kit import db, ids, names, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
@@ -75,7 +76,9 @@ async def publish(tx: db.Tx, call: Call, body: PublishArtifact) -> Artifact:
     return artifact
 
 
-async def list_artifacts(reader: db.Reader, call: Call[Path, ArtifactQuery]) -> EncodedPage[Artifact]:
+async def list_artifacts(
+    reader: db.Reader, call: Call[Path, ArtifactQuery]
+) -> EncodedPage[Artifact] | wire.Page[Artifact]:
     query = call.query
     shared = isinstance(query, ProjectArtifactQuery) and query.shared
     where, values = "scope = $1", [SHARED if shared else trust.scope_of(call)]
@@ -83,7 +86,25 @@ async def list_artifacts(reader: db.Reader, call: Call[Path, ArtifactQuery]) -> 
         where, values = f"{where} AND app_slug = $2", [*values, call.path.app_slug]
     if query.name:
         where, values = f"{where} AND name = ${len(values) + 1}", [*values, query.name]
-    return await paging.encoded(reader, store.ARTIFACTS, query, where, *values)
+    if not shared:
+        return await paging.encoded(reader, store.ARTIFACTS, query, where, *values)
+    page = await paging.documents(reader, store.ARTIFACTS, query, where, *values)
+    return wire.Page(items=await _in_project(reader, call, page.items), next_page_token=page.next_page_token)
+
+
+async def get(reader: db.Reader, call: ArtifactCall) -> Artifact:
+    return (await _in_project(reader, call, [await visible(reader, call)]))[0]
+
+
+async def _in_project(reader: db.Reader, call: Call, artifacts: list[Artifact]) -> list[Artifact]:
+    """Return the artifacts as a project sees them: an app that is not in its catalog is not named as an owner."""
+    if call.project is None:
+        return artifacts
+    shown = await catalog.shown_slugs(reader, call.project.project_id)
+    return [
+        artifact if artifact.app_slug in shown else msgspec.structs.replace(artifact, app_slug="")
+        for artifact in artifacts
+    ]
 
 
 async def own(reader: db.Reader, call: ArtifactCall) -> Artifact:

@@ -25,7 +25,7 @@ async def bind(tx: db.Tx, call: Call[ServiceAccountPath], body: BindServiceAccou
 async def _reach(reader: db.Reader, call: Call[ProjectPath], body: CreateServiceAccount | BindServiceAccount) -> Reach:
     apps = set(body.apps)
     for app_slug in sorted(apps):
-        await service.check_app(reader, app_slug, field="apps")
+        await service.check_app(reader, call.caller, app_slug, field="apps")
     offered = await _offered(reader, apps) if apps else PROGRAM_KEYS
     if body.permissions is None:
         return Reach(apps, offered)

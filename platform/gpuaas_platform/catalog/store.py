@@ -48,8 +48,16 @@ async def version(reader: db.Reader, app_slug: str, name: str) -> AppVersion | N
     return await VERSIONS.get(reader, f"{app_slug}@{name}")
 
 
-async def app_exists(reader: db.Reader, app_slug: str) -> bool:
-    return await reader.one("SELECT 1 FROM app_versions WHERE app_slug = $1 LIMIT 1", app_slug) is not None
+async def app_exists(reader: db.Reader, app_slug: str, *, registered: bool = True) -> bool:
+    """Return whether the app has a version; without `registered`, one that is not only registered."""
+    other = "" if registered else "AND state <> 'registered'"
+    sql = f"SELECT 1 FROM app_versions WHERE app_slug = $1 {other} LIMIT 1"  # noqa: S608 - `other` is ours
+    return await reader.one(sql, app_slug) is not None
+
+
+async def shown_slugs(reader: db.Reader, project_id: str) -> set[str]:
+    sql = f"SELECT DISTINCT app_slug FROM app_versions WHERE {SHOWN}"  # noqa: S608 - SHOWN is ours
+    return {str(row[0]) for row in await reader.all(sql, project_id)}
 
 
 async def offered_manifests(reader: db.Reader, app_slug: str) -> list[Manifest]:

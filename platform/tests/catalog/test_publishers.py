@@ -4,7 +4,7 @@ from typing import Any
 
 import artifact_world
 import pytest
-from gpuaas_contract import artifacts, bindings, catalog, conformance, errors, events, policy, registry, trust_keys
+from gpuaas_contract import artifacts, bindings, catalog, conformance, errors, events, identity, policy, registry, trust_keys
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.permissions import PUBLISHER, ROLES
 from platform_world import MANIFEST, Person, World
@@ -132,6 +132,37 @@ async def test_a_publisher_looks_after_the_artifacts_of_their_own_app(world: Wor
     assert (await world.call(artifacts.SHARED_GET, artifact_id=theirs.artifact_id)).lifecycle == "published"
     retired = await world.call(artifacts.APP_RETIRE, {"reason": "replaced"}, artifact_id=mine.artifact_id, **where)
     assert retired.lifecycle == "retired"
+
+
+async def test_tenants_do_not_discover_an_app_before_it_is_published(world: World) -> None:
+    ada, _ = await _publisher(world)
+    org_id = (await world.call(identity.ORG_LIST)).items[0].org_id
+    tess = (await world.person("tess", "tenant_admin", org_id)).token
+    signer = artifact_world.Signer()
+    await world.call(catalog.APP_VERSION_REGISTER, MANIFEST, app_slug="toy", token=ada.token)
+    mine = await artifact_world.of_app(world, signer, b"mine", token=ada.token)
+
+    async def seen() -> list[tuple[int, str]]:
+        """Status and code of what a tenant can ask about the app, and the owner that its artifacts name."""
+        answers = [
+            (answer.status_code, answer.json().get("code", ""))
+            for slug in ("toy", "absent")
+            for answer in (
+                await world.send(catalog.ENTITLEMENT_SET, {"enabled": True}, app_slug=slug, token=tess),
+                await world.send(
+                    identity.SERVICE_ACCOUNT_CREATE, {"name": f"of-{slug}", "apps": [slug]}, token=tess
+                ),
+            )
+        ]
+        listed = await world.call(artifacts.LIST, query={"shared": True}, token=tess)
+        shown = await world.call(artifacts.GET, artifact_id=mine.artifact_id, token=tess)
+        return [*answers, *((0, item.app_slug) for item in (*listed.items, shown))]
+
+    absent = [(404, "not_found"), (404, "app_unknown")]
+    assert await seen() == [*absent, *absent, (0, ""), (0, "")]
+    assert (await world.call(artifacts.APP_GET, artifact_id=mine.artifact_id, app_slug="toy")).app_slug == "toy"
+    await world.call(catalog.VERSION_PUBLISH, {}, app_slug="toy", version="1.0.0")
+    assert await seen() == [(200, ""), (201, ""), *absent, (0, "toy"), (0, "toy")]
 
 
 async def test_the_artifacts_of_another_app_stop_nothing(world: World) -> None:
