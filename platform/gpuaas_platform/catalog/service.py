@@ -60,7 +60,6 @@ async def register(tx: db.Tx, call: Call, manifest: Manifest) -> AppVersion:
     if present is None:
         await store.VERSIONS.insert(tx, version)
         await store.declare_permissions(tx, version)
-        await posix.reserve(tx, {manifest.slug, *manifest.system_users}, manifest.slug)
         await _announce(tx, call, version, None)
         return version
     if present.manifest != manifest:
@@ -94,7 +93,10 @@ async def check_app(reader: db.Reader, caller: Caller, app_slug: str, *, field: 
 
 
 async def publish(tx: db.Tx, call: Call[AppVersionPath], body: PublishVersion) -> AppVersion:
+    """Publish a version. From now on machines can have its users, so no person gets one of their login names."""
     present = await get_version(tx, call)
+    manifest = present.manifest
+    await posix.reserve(tx, {manifest.slug, *manifest.system_users}, manifest.slug)
     return await _move(tx, call, present, "published", channels=list(dict.fromkeys(body.channels)), reason="")
 
 
