@@ -230,6 +230,17 @@ async def upgradable(
     return target
 
 
+async def check_still_allowed(
+    reader: db.Reader, app_slug: str, version: str, layers: policy_rules.Layers
+) -> None:
+    """Refuse to continue the deploy of a version, or an upgrade to it, that policy denies by now. The entitlement was
+    checked when it began; it counts for new deploys only."""
+    policy_rules.check(layers, "app", app_slug)
+    target = await store.version(reader, app_slug, version)
+    if target is not None:
+        rules.check_conforming(target, policy_rules.requirement(layers))
+
+
 async def rollback_target(reader: db.Reader, app_slug: str, from_version: str, to_version: str) -> AppVersion:
     """Return the version for a rollback. It needs no entitlement, because it is not a new deploy."""
     present = await manifest_of(reader, app_slug, from_version)
