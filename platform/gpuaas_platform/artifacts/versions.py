@@ -49,9 +49,13 @@ async def _warning(reader: db.Reader, name: str, ref: ArtifactRef) -> str:
             why.append(f"artifacts.{name}: {refusal.message} {refusal.fix}".rstrip())
         else:
             return ""
-    return why[0] if why else (
-        f"artifacts.{name}: no shared artifact has this name and the digest {ref.digest}. A project cannot deploy "
-        f"before it is published, for all projects or in the project: gpuaas artifact publish {name} --file FILE"
+    return (
+        why[0]
+        if why
+        else (
+            f"artifacts.{name}: no shared artifact has this name and the digest {ref.digest}. A project cannot deploy "
+            f"before it is published, for all projects or in the project: gpuaas artifact publish {name} --file FILE"
+        )
     )
 
 

@@ -230,9 +230,7 @@ async def upgradable(
     return target
 
 
-async def check_still_allowed(
-    reader: db.Reader, app_slug: str, version: str, layers: policy_rules.Layers
-) -> None:
+async def check_still_allowed(reader: db.Reader, app_slug: str, version: str, layers: policy_rules.Layers) -> None:
     """Refuse to continue the deploy of a version, or an upgrade to it, that policy denies by now. The entitlement was
     checked when it began; it counts for new deploys only."""
     policy_rules.check(layers, "app", app_slug)

@@ -4,7 +4,18 @@ from typing import Any
 
 import artifact_world
 import pytest
-from gpuaas_contract import artifacts, bindings, catalog, conformance, errors, events, identity, policy, registry, trust_keys
+from gpuaas_contract import (
+    artifacts,
+    bindings,
+    catalog,
+    conformance,
+    errors,
+    events,
+    identity,
+    policy,
+    registry,
+    trust_keys,
+)
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.permissions import PUBLISHER, ROLES
 from platform_world import MANIFEST, Person, World
@@ -149,9 +160,7 @@ async def test_tenants_do_not_discover_an_app_before_it_is_published(world: Worl
             for slug in ("toy", "absent")
             for answer in (
                 await world.send(catalog.ENTITLEMENT_SET, {"enabled": True}, app_slug=slug, token=tess),
-                await world.send(
-                    identity.SERVICE_ACCOUNT_CREATE, {"name": f"of-{slug}", "apps": [slug]}, token=tess
-                ),
+                await world.send(identity.SERVICE_ACCOUNT_CREATE, {"name": f"of-{slug}", "apps": [slug]}, token=tess),
             )
         ]
         listed = await world.call(artifacts.LIST, query={"shared": True}, token=tess)
@@ -170,9 +179,7 @@ async def test_the_artifacts_of_another_app_stop_nothing(world: World) -> None:
     ada, _ = await _publisher(world)
     eve, _ = await _publisher(world, "other")
     signer, content = artifact_world.Signer(), b"upstream"
-    await world.call(
-        trust_keys.SHARED_TRUST_KEY_PUT, {"public_key_pem": signer.public_pem()}, trust_key_id="release"
-    )
+    await world.call(trust_keys.SHARED_TRUST_KEY_PUT, {"public_key_pem": signer.public_pem()}, trust_key_id="release")
     theirs: dict[str, Any] = {"app_slug": "other", "token": eve.token}
     for wrong in ({"size_bytes": 5, "media_type": "text/plain"}, {"name": "zzz"}):
         squat = await world.call(artifacts.APP_PUBLISH, artifact_world.intent(content, **wrong), **theirs)

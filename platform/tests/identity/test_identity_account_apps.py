@@ -52,9 +52,10 @@ async def test_registered_and_withdrawn_versions_widen_no_account(world: World) 
     with pytest.raises(errors.ValidationFailed, match=r"apps\.instance\.decommission"):
         await _account(world, name="more", apps=["toy"], permissions=["apps.instance.decommission"])
     await world.call(catalog.VERSION_PUBLISH, {}, app_slug="toy", version="9.0.0")
-    assert "apps.instance.decommission" not in (
-        await world.call(identity.SERVICE_ACCOUNT_GET, service_account_id="robot")
-    ).permissions, "an account changes only when people bind it again"
+    assert (
+        "apps.instance.decommission"
+        not in (await world.call(identity.SERVICE_ACCOUNT_GET, service_account_id="robot")).permissions
+    ), "an account changes only when people bind it again"
     await _bind(world, "toy", name="robot")
     bound = await world.call(identity.SERVICE_ACCOUNT_GET, service_account_id="robot")
     assert set(bound.permissions) == {EXECUTE, "apps.instance.read", "apps.instance.decommission"}
