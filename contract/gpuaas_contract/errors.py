@@ -241,8 +241,8 @@ class PolicyDenied(ApiError):
 
 
 class StorageQuotaExceeded(ApiError):
-    """The artifacts of an organisation or an app would need more than its quota. `details` has `max`, `present` and `asked`, in
-    bytes."""
+    """The artifacts of an organisation or an app would need more than its quota. `details` has `max`, `present` and
+    `asked`, in bytes."""
 
     code, status, retryable = "storage_quota_exceeded", 422, False
     title = "The artifacts of the organisation or app would need more storage than it may use"

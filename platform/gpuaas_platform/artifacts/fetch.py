@@ -19,8 +19,8 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.artifacts import Artifact, HttpSource, OciSource
 
-from gpuaas_platform.artifacts import rules
-from gpuaas_platform.kit import addresses, documents
+from gpuaas_platform.artifacts import documents, rules
+from gpuaas_platform.kit import addresses
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.policy import rules as policy_rules
 

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 
 import msgspec
-from gpuaas_contract import errors, wire
+from gpuaas_contract import errors
 from gpuaas_contract.artifacts import (
     SHARED,
     Artifact,
@@ -76,9 +76,7 @@ async def publish(tx: db.Tx, call: Call, body: PublishArtifact) -> Artifact:
     return artifact
 
 
-async def list_artifacts(
-    reader: db.Reader, call: Call[Path, ArtifactQuery]
-) -> EncodedPage[Artifact] | wire.Page[Artifact]:
+async def list_artifacts(reader: db.Reader, call: Call[Path, ArtifactQuery]) -> EncodedPage[Artifact]:
     query = call.query
     shared = isinstance(query, ProjectArtifactQuery) and query.shared
     where, values = "scope = $1", [SHARED if shared else trust.scope_of(call)]
@@ -89,7 +87,8 @@ async def list_artifacts(
     if not shared:
         return await paging.encoded(reader, store.ARTIFACTS, query, where, *values)
     page = await paging.documents(reader, store.ARTIFACTS, query, where, *values)
-    return wire.Page(items=await _in_project(reader, call, page.items), next_page_token=page.next_page_token)
+    items = msgspec.json.encode(await _in_project(reader, call, page.items))
+    return EncodedPage(msgspec.Raw(items), page.next_page_token)
 
 
 async def get(reader: db.Reader, call: ArtifactCall) -> Artifact:

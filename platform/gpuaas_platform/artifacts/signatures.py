@@ -18,8 +18,7 @@ from securesystemslib import dsse
 from securesystemslib.exceptions import UnverifiedSignatureError
 from securesystemslib.signer import SSlibKey
 
-from gpuaas_platform.artifacts import rules
-from gpuaas_platform.kit import documents
+from gpuaas_platform.artifacts import documents, rules
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPES = ("https://in-toto.io/Statement/v1", "https://in-toto.io/Statement/v0.1")

@@ -9,11 +9,11 @@ from gpuaas_contract.catalog import AppVersion
 from gpuaas_contract.conformance import AttachedStatement, ConformanceCard, ConformanceStatement
 from gpuaas_contract.paths import AppVersionPath
 
-from gpuaas_platform.artifacts import signatures, trust
+from gpuaas_platform.artifacts import documents, signatures, trust
 from gpuaas_platform.call import Call
 from gpuaas_platform.catalog import cards
 from gpuaas_platform.catalog import service as catalog
-from gpuaas_platform.kit import db, documents
+from gpuaas_platform.kit import db
 
 CLOCK_SKEW = datetime.timedelta(minutes=5)
 """How far the clock of the machine that ran the checks may be ahead."""

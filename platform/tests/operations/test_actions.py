@@ -117,9 +117,9 @@ async def test_a_later_version_changes_who_may_act_on_an_instance_only_by_an_upg
     cluster = await Cluster.running(world, **DECLARED)
     viewer = await world.person("vic", "viewer", world.project_id)
     member = await world.person("mia", "project_member", world.project_id)
-    opened = {"shop.queue.flush": {"meaning": "empty the queue", "roles": ["viewer"]}}
-    closed = {"shop.queue.flush": {"meaning": "empty the queue", "roles": ["tenant_admin"]}}
-    for version, changed in (("9.0.0", opened), ("9.1.0", closed)):
+    wider = {"shop.queue.flush": {"meaning": "empty the queue", "roles": ["viewer"]}}
+    narrower = {"shop.queue.flush": {"meaning": "empty the queue", "roles": ["tenant_admin"]}}
+    for version, changed in (("9.0.0", wider), ("9.1.0", narrower)):
         await publish_version(world, version, **DECLARED | {"permissions": DECLARED["permissions"] | changed})
         with pytest.raises(errors.PermissionDenied):
             await _invoke(cluster, "flush", FLUSH, token=viewer.token)

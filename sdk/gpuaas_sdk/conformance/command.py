@@ -133,8 +133,8 @@ def _signing_key(options: argparse.Namespace) -> signatures.SigningKey | None:
 
 
 def _registered(file: Path | None, tested: Manifest) -> Manifest:
-    """Return the manifest that the card is about. A release sets the version and the digests of artifacts; with any other
-    difference, the card would be about an app that was not tested."""
+    """Return the manifest that the card is about. A release sets the version and the digests of artifacts; with any
+    other difference, the card would be about an app that was not tested."""
     if file is None:
         return tested
     try:

@@ -1,4 +1,4 @@
-"""Decode JSON that did not pass the checks of the edge: what a signed envelope contains, what a registry answers."""
+"""Pure: decode JSON that did not pass the checks of the edge: the content of an envelope, the answer of a registry."""
 
 from typing import TypeVar
 
@@ -8,7 +8,7 @@ _Form = TypeVar("_Form")
 
 
 class Unreadable(Exception):
-    """The document is not JSON of the expected form. The text tells the sender why."""
+    """The document is not JSON of the expected form. The text is the reason, for the sender."""
 
 
 def decode(raw: bytes, kind: type[_Form]) -> _Form:
