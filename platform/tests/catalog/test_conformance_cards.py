@@ -11,7 +11,7 @@ from gpuaas_contract import bindings, catalog, conformance, errors, events, poli
 from gpuaas_contract.permissions import PUBLISHER
 from platform_world import MANIFEST, World
 
-WHERE = {"app_slug": "toy", "version": "1.0.0"}
+WHERE: dict[str, Any] = {"app_slug": "toy", "version": "1.0.0"}
 REQUIRED = {"conformance_required": True, "reason": "production"}
 _INVALID = "artifact_signature_invalid"
 FAILED = [{"name": "residue", "result": "failed", "reason": "n1 has /opt"}]
