@@ -241,14 +241,15 @@ class PolicyDenied(ApiError):
 
 
 class StorageQuotaExceeded(ApiError):
-    """An organisation's artifacts would need more than its quota. `details` has `max`, `present` and `asked`, in
-    bytes."""
+    """The artifacts of an organisation or an app would need more than its quota. `details` has `max`, `present` and
+    `asked`, in bytes."""
 
     code, status, retryable = "storage_quota_exceeded", 422, False
-    title = "The artifacts of the organisation would need more storage than it may use"
+    title = "The artifacts of the organisation or app would need more storage than it may use"
     default_fix = (
         "Retire artifacts that are not needed: gpuaas artifact list, then gpuaas artifact retire ARTIFACT --reason"
-        " TEXT. Or ask the operator of the platform for a larger --artifact-quota-bytes."
+        " TEXT. Or ask the operator of the platform for a larger --artifact-quota-bytes or"
+        " --app-artifact-quota-bytes."
     )
 
 

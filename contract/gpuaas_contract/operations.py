@@ -496,6 +496,7 @@ OPERATION_RETRY = OPERATION.row(
         errors.MemberHeld,
         errors.DisruptionBudget,
         errors.CircuitOpen,
+        errors.PolicyDenied,
     ),
     example={"reason": "the network is back"},
 )

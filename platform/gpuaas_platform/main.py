@@ -298,6 +298,12 @@ def _add_server_options(command: argparse.ArgumentParser) -> None:
         help="bytes of artifacts that an organisation may store; 0 sets no limit; default %(default)s",
     )
     command.add_argument(
+        "--app-artifact-quota-bytes",
+        type=_whole_number,
+        default=environment("GPUAAS_APP_ARTIFACT_QUOTA_BYTES", str(Settings.app_artifact_quota_bytes)),
+        help="bytes of shared artifacts that an app may store; 0 sets no limit; default %(default)s",
+    )
+    command.add_argument(
         "--disk-reserve-bytes",
         type=_whole_number,
         default=environment("GPUAAS_DISK_RESERVE_BYTES"),

@@ -45,7 +45,10 @@ class Signer:
             "predicate": {},
             **changes,
         }
-        signed = dsse.Envelope(msgspec.json.encode(statement), signatures.PAYLOAD_TYPE, {})
+        return self.sign(msgspec.json.encode(statement))
+
+    def sign(self, payload: bytes) -> Envelope:
+        signed = dsse.Envelope(payload, signatures.PAYLOAD_TYPE, {})
         signed.sign(CryptoSigner(self.key))
         return msgspec.convert(signed.to_dict(), Envelope)
 

@@ -18,6 +18,7 @@ gpuaas app conformance hello --check residue --junit conformance.xml
     --junit FILE: Write the score card as JUnit XML.
     --report FILE: Write the gaps by class, as Markdown.
     --sign KEY: Sign the whole score card with this private key, for gpuaas app attach-card.
+    --manifest FILE: The registered manifest that the card is about, if a release set its version and artifacts.
     --card FILE: Where to write the signed card; by default conformance.dsse.
 gpuaas app register manifest.yaml
     Register an app version.
@@ -58,7 +59,7 @@ from gpuaas_cli import failures, output, programs, terminal
 from gpuaas_cli.runner import SWITCH, Call, Command, Field, Levels, words
 from gpuaas_cli.show import cards
 
-_FILES = ("json", "junit", "report", "sign", "card")
+_FILES = ("json", "junit", "report", "sign", "manifest", "card")
 
 
 def _init(call: Call) -> None:

@@ -19,7 +19,7 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.artifacts import Artifact, HttpSource, OciSource
 
-from gpuaas_platform.artifacts import rules
+from gpuaas_platform.artifacts import documents, rules
 from gpuaas_platform.kit import addresses
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.policy import rules as policy_rules
@@ -251,6 +251,6 @@ _Form = TypeVar("_Form")
 
 def _decoded(raw: bytes, kind: type[_Form]) -> _Form:
     try:
-        return msgspec.json.decode(raw, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return documents.decode(raw, kind)
+    except documents.Unreadable as error:
         raise errors.ArtifactSourceUnreachable(f"The registry's answer cannot be read: {error}.") from error

@@ -152,12 +152,11 @@ def signer_refusal(was_revoked: bool) -> errors.ArtifactRefused:
     return errors.ArtifactSignerUnknown("No trusted key of this project or the platform signed the artifact.")
 
 
-def check_quota(quota_bytes: int, *, present: int, asked: int) -> None:
-    """Refuse an artifact with which the organisation would use more than its quota."""
-    if present + asked > quota_bytes:
+def check_quota(owner: str, quota_bytes: int, *, present: int, asked: int) -> None:
+    """Refuse an artifact with which an organisation or an app would use more than its quota; 0: no quota."""
+    if quota_bytes and present + asked > quota_bytes:
         raise errors.StorageQuotaExceeded(
-            f"The organisation may store {quota_bytes} bytes of artifacts; it uses {present}, and {asked} more were"
-            " requested.",
+            f"{owner} may store {quota_bytes} bytes of artifacts; it uses {present}, and {asked} more were requested.",
             details={"max": quota_bytes, "present": present, "asked": asked},
         )
 

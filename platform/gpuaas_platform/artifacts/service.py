@@ -22,6 +22,7 @@ from gpuaas_contract.paths import AppArtifactPath, AppPath, ArtifactPath, Path, 
 
 from gpuaas_platform.artifacts import content, rules, signatures, storage, store, trust
 from gpuaas_platform.call import Call
+from gpuaas_platform.catalog import service as catalog
 from gpuaas_platform.identity import orgs
 from gpuaas_platform.kit import db, ids, names, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
@@ -34,15 +35,17 @@ ArtifactCall = Call[ArtifactPath] | Call[AppArtifactPath] | Call[ProjectArtifact
 
 
 async def publish(tx: db.Tx, call: Call, body: PublishArtifact) -> Artifact:
-    """Publish an artifact. It is immutable, so a name with a digest can be published only once in each scope."""
+    """Publish an artifact. It is immutable, so each owner can publish a name with a digest only once in a scope."""
     scope, bytes_max = trust.scope_of(call), call.site.settings.artifact_bytes_max
+    app_slug = call.path.app_slug if isinstance(call.path, AppPath) else ""
     if body.size_bytes > bytes_max:
         raise errors.ArtifactTooLarge(f"The platform takes artifacts of at most {bytes_max} bytes.")
     layers = await _layers(tx, call.project)
     check_source(body, layers)
     await storage.check_room(tx, call, layers, body.size_bytes)
     await _check_digest_not_revoked(tx, scope, body.digest)
-    present = await store.named(tx, scope, body.name, body.digest)
+    named = await store.named(tx, scope, body.name, body.digest)
+    present = next((artifact for artifact in named if artifact.app_slug == app_slug), None)
     if present is not None:
         details = {"artifact_id": present.artifact_id}
         raise errors.Conflict(f"{body.name} with this digest is already published.", details=details)
@@ -64,7 +67,7 @@ async def publish(tx: db.Tx, call: Call, body: PublishArtifact) -> Artifact:
         reason="",
         created_by=call.caller.actor_id,
         created_at=call.now,
-        app_slug=call.path.app_slug if isinstance(call.path, AppPath) else "",
+        app_slug=app_slug,
     )
     await store.ARTIFACTS.insert(tx, artifact)
     if body.signature is not None:
@@ -81,7 +84,26 @@ async def list_artifacts(reader: db.Reader, call: Call[Path, ArtifactQuery]) -> 
         where, values = f"{where} AND app_slug = $2", [*values, call.path.app_slug]
     if query.name:
         where, values = f"{where} AND name = ${len(values) + 1}", [*values, query.name]
-    return await paging.encoded(reader, store.ARTIFACTS, query, where, *values)
+    if not shared:
+        return await paging.encoded(reader, store.ARTIFACTS, query, where, *values)
+    page = await paging.documents(reader, store.ARTIFACTS, query, where, *values)
+    items = msgspec.json.encode(await _in_project(reader, call, page.items))
+    return EncodedPage(msgspec.Raw(items), page.next_page_token)
+
+
+async def get(reader: db.Reader, call: ArtifactCall) -> Artifact:
+    return (await _in_project(reader, call, [await visible(reader, call)]))[0]
+
+
+async def _in_project(reader: db.Reader, call: Call, artifacts: list[Artifact]) -> list[Artifact]:
+    """Return the artifacts as a project sees them: an app that is not in its catalog is not named as an owner."""
+    if call.project is None:
+        return artifacts
+    shown = await catalog.shown_slugs(reader, call.project.project_id)
+    return [
+        artifact if artifact.app_slug in shown else msgspec.structs.replace(artifact, app_slug="")
+        for artifact in artifacts
+    ]
 
 
 async def own(reader: db.Reader, call: ArtifactCall) -> Artifact:
@@ -179,10 +201,10 @@ async def conclude(tx: db.Tx, call: ArtifactCall, wrong_content: errors.Artifact
         if wrong_content is not None:
             raise wrong_content
         envelope = await store.signature(tx, artifact.artifact_id)
-        signers = signatures.signers(envelope, artifact.digest, await trust.keys_for(tx, artifact.scope))
+        signed = signatures.signed(envelope, artifact.digest, await trust.keys_for(tx, artifact.scope))
     except errors.ArtifactRefused as refusal:
         return await _changed(tx, call, rules.failed(artifact, refusal))
-    return await _changed(tx, call, rules.verified(artifact, signers, call.now))
+    return await _changed(tx, call, rules.verified(artifact, signed.signers, call.now))
 
 
 async def examine_again(call: ArtifactCall, body: PromoteArtifact) -> PromoteArtifact:
@@ -222,10 +244,8 @@ async def deployable(reader: db.Reader, project: Project, name: str, digest: str
     """Return the artifact that a deploy may use now: the project's own, else the platform's. Raise if there is none."""
     layers = await policy.of_project(reader, project)
     refusals: list[errors.ApiError] = []
-    for scope in (project.project_id, SHARED):
-        artifact = await store.named(reader, scope, name, digest)
-        if artifact is None:
-            continue
+    own = await store.named(reader, project.project_id, name, digest)
+    for artifact in [*own, *await store.named(reader, SHARED, name, digest)]:
         try:
             await _check_usable(reader, artifact, project.project_id, layers)
             rules.check_promoted(artifact, "promoted")

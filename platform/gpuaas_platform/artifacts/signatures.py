@@ -1,8 +1,10 @@
 """Pure: find the keys that signed an artifact. securesystemslib checks the DSSE envelope, this module its statement."""
 
+import base64
 import contextlib
 import hashlib
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -16,7 +18,7 @@ from securesystemslib import dsse
 from securesystemslib.exceptions import UnverifiedSignatureError
 from securesystemslib.signer import SSlibKey
 
-from gpuaas_platform.artifacts import rules
+from gpuaas_platform.artifacts import documents, rules
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPES = ("https://in-toto.io/Statement/v1", "https://in-toto.io/Statement/v0.1")
@@ -32,17 +34,25 @@ class _Statement(msgspec.Struct):
     subject: list[_Subject]
 
 
-def signers(envelope: Envelope | None, digest: str, keys: Sequence[TrustKey]) -> list[str]:
-    """Return the fingerprints of the trusted keys that signed a statement about this digest. Raise if there is none."""
+class Signed(NamedTuple):
+    """What trusted keys have signed. Callers read `payload`, never the envelope: other bytes were not verified."""
+
+    signers: list[str]
+    """The fingerprints of the keys."""
+    payload: bytes
+
+
+def signed(envelope: Envelope | None, digest: str, keys: Sequence[TrustKey]) -> Signed:
+    """Return the trusted keys that signed a statement about this digest, and the statement. Raise if there is none."""
     if envelope is None:
         raise errors.ArtifactUnsigned
-    signed = _read(envelope)
+    read = _read(envelope)
     live, revoked = rules.counting(keys)
-    fingerprints = sorted({key.fingerprint for key in keys if key.fingerprint in live and _has_signed(key, signed)})
+    fingerprints = sorted({key.fingerprint for key in keys if key.fingerprint in live and _has_signed(key, read)})
     if not fingerprints:
-        raise rules.signer_refusal(any(_has_signed(key, signed) for key in keys if key.fingerprint in revoked))
-    _check_statement(signed, digest)
-    return fingerprints
+        raise rules.signer_refusal(any(_has_signed(key, read) for key in keys if key.fingerprint in revoked))
+    _check_statement(read.payload, digest)
+    return Signed(fingerprints, read.payload)
 
 
 def fingerprint(public_key_pem: str) -> str:
@@ -67,31 +77,35 @@ def _read(envelope: Envelope) -> dsse.Envelope:
     if envelope.payload_type != PAYLOAD_TYPE:
         raise errors.ArtifactSignatureInvalid(f"The envelope holds {envelope.payload_type[:100]}, not {PAYLOAD_TYPE}.")
     # Key ids in an envelope are optional and not verified, so they are replaced by unique numbers.
-    signed = [
+    numbered = [
         {"keyid": f"signature {position}", "sig": signature.sig}
         for position, signature in enumerate(envelope.signatures)
     ]
     try:
-        return dsse.Envelope.from_dict(
-            {"payload": envelope.payload, "payloadType": envelope.payload_type, "signatures": signed}
+        read = dsse.Envelope.from_dict(
+            {"payload": envelope.payload, "payloadType": envelope.payload_type, "signatures": numbered}
         )
     except (ValueError, KeyError) as error:
         raise errors.ArtifactSignatureInvalid(f"The envelope cannot be read: {error}.") from error
+    # Decoders differ about other alphabets and characters between, so two readers could see two statements.
+    if base64.b64encode(read.payload).decode() != envelope.payload:
+        raise errors.ArtifactSignatureInvalid("The payload of the envelope is not standard base64.")
+    return read
 
 
-def _has_signed(key: TrustKey, signed: dsse.Envelope) -> bool:
+def _has_signed(key: TrustKey, read: dsse.Envelope) -> bool:
     public = _public_key(key.public_key_pem)
-    for number in signed.signatures:
+    for number in read.signatures:
         with contextlib.suppress(UnverifiedSignatureError):
-            signed.verify([SSlibKey.from_crypto(public, keyid=number)], threshold=1)
+            read.verify([SSlibKey.from_crypto(public, keyid=number)], threshold=1)
             return True
     return False
 
 
-def _check_statement(signed: dsse.Envelope, digest: str) -> None:
+def _check_statement(payload: bytes, digest: str) -> None:
     try:
-        statement = msgspec.json.decode(signed.payload, type=_Statement)
-    except msgspec.MsgspecError as error:
+        statement = documents.decode(payload, _Statement)
+    except documents.Unreadable as error:
         raise errors.ArtifactSignatureInvalid(f"The signed payload is not an in-toto statement: {error}.") from error
     if statement.type not in STATEMENT_TYPES:
         raise errors.ArtifactSignatureInvalid(f"The statement is of type {statement.type[:100]}.")

@@ -1,6 +1,5 @@
 """Verify the conformance statement of an app version with the trust keys of the platform, and attach it as its card."""
 
-import base64
 import datetime
 
 import msgspec
@@ -10,7 +9,7 @@ from gpuaas_contract.catalog import AppVersion
 from gpuaas_contract.conformance import AttachedStatement, ConformanceCard, ConformanceStatement
 from gpuaas_contract.paths import AppVersionPath
 
-from gpuaas_platform.artifacts import signatures, trust
+from gpuaas_platform.artifacts import documents, signatures, trust
 from gpuaas_platform.call import Call
 from gpuaas_platform.catalog import cards
 from gpuaas_platform.catalog import service as catalog
@@ -29,10 +28,10 @@ async def attach(tx: db.Tx, call: Call[AppVersionPath], envelope: Envelope) -> A
     version = await catalog.get_version(tx, call)
     digest = conformance.manifest_digest(version.manifest)
     try:
-        signers = signatures.signers(envelope, digest, await trust.keys_for(tx, SHARED))
+        signed = signatures.signed(envelope, digest, await trust.keys_for(tx, SHARED))
     except errors.ArtifactRefused as refusal:
         raise _refusal(refusal.code, _SIGNATURE.get(type(refusal), refusal.message)) from refusal
-    statement = _statement(envelope)
+    statement = _statement(signed.payload)
     _check(statement, version, digest, call.now)
     card = ConformanceCard(
         conforming=conformance.conforms(statement.checks),
@@ -41,11 +40,11 @@ async def attach(tx: db.Tx, call: Call[AppVersionPath], envelope: Envelope) -> A
         kit_version=statement.kit_version,
         completed_at=statement.completed_at,
         checks=statement.checks,
-        signers=signers,
+        signers=signed.signers,
         attached_by=call.caller.actor_id,
         attached_at=call.now,
     )
-    call.details.update(manifest_digest=digest, conforming=card.conforming, signers=signers)
+    call.details.update(manifest_digest=digest, conforming=card.conforming, signers=signed.signers)
     return await cards.attach(tx, call.origin, version, card, envelope)
 
 
@@ -55,17 +54,15 @@ _SIGNATURE: dict[type[errors.ArtifactRefused], str] = {
 }
 
 
-def _statement(envelope: Envelope) -> ConformanceStatement:
+def _statement(payload: bytes) -> ConformanceStatement:
     """Return the signed statement. The envelope hides it from the checks of the edge, so its text is checked here."""
-    payload = base64.b64decode(envelope.payload)
-    if characters.may_be_refused(payload) and characters.replaced(payload) != msgspec.json.encode(
-        msgspec.json.decode(payload)
-    ):
-        raise _refusal("statement", "The statement contains characters that are not allowed.")
     try:
-        signed = msgspec.json.decode(payload, type=_Signed)
-    except msgspec.MsgspecError as error:
+        signed = documents.decode(payload, _Signed)
+    except documents.Unreadable as error:
         raise _refusal("statement", f"The signed payload is no conformance statement: {error}.") from error
+    text = msgspec.json.encode(signed)
+    if characters.replaced(text) != text:
+        raise _refusal("statement", "The statement contains characters that are not allowed.")
     if signed.predicate_type != conformance.PREDICATE_TYPE:
         raise _refusal("statement", f"The predicate type is {signed.predicate_type[:100]}.")
     return signed.predicate

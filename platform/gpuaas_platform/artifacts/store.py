@@ -28,22 +28,19 @@ _BATCH = 500
 TRUST_KEYS = Table("trust_keys", TrustKey, "trust_key_ref", scope=lambda key: key.scope)
 
 
-async def named(reader: db.Reader, scope: str, name: str, digest: str) -> Artifact | None:
-    artifacts = await ARTIFACTS.find(reader, "scope = $1 AND name = $2 AND digest = $3", scope, name, digest)
-    return artifacts[0] if artifacts else None
+async def named(reader: db.Reader, scope: str, name: str, digest: str) -> list[Artifact]:
+    """Return the artifacts with this name and digest. Of shared ones, each owner can have one."""
+    where = "scope = $1 AND name = $2 AND digest = $3 ORDER BY app_slug"
+    return await ARTIFACTS.find(reader, where, scope, name, digest)
 
 
-async def names_of(reader: db.Reader, scope: str, digest: str) -> list[str]:
-    """Return the names under which a digest is published in the scope."""
-    return sorted(
-        artifact.name for artifact in await ARTIFACTS.find(reader, "digest = $1 AND scope = $2", digest, scope)
-    )
+async def with_digest(reader: db.Reader, scope: str, digest: str) -> list[Artifact]:
+    return await ARTIFACTS.find(reader, "digest = $1 AND scope = $2 ORDER BY artifact_id", digest, scope)
 
 
 async def was_uploaded(reader: db.Reader, scope: str, digest: str) -> bool:
     """Return whether the content with this digest was stored for an artifact of the scope, under any name."""
-    same = await ARTIFACTS.find(reader, "digest = $1 AND scope = $2", digest, scope)
-    return any(artifact.content_checked_at is not None for artifact in same)
+    return any(artifact.content_checked_at is not None for artifact in await with_digest(reader, scope, digest))
 
 
 async def revoked(reader: db.Reader, scope: str, digest: str) -> Artifact | None:
@@ -63,7 +60,7 @@ async def ended_at(reader: db.Reader, digests: Sequence[str]) -> dict[str, int]:
 
 async def called(reader: db.Reader, scope: str, named: str) -> list[Artifact]:
     """Return the artifacts of the scope with this digest or, if there is none, with this name."""
-    by_digest = await ARTIFACTS.find(reader, "digest = $1 AND scope = $2", named, scope)
+    by_digest = await with_digest(reader, scope, named)
     return by_digest or await ARTIFACTS.find(reader, "scope = $1 AND name = $2 ORDER BY artifact_id", scope, named)
 
 
@@ -76,6 +73,14 @@ async def storage(reader: db.Reader, scopes: Sequence[str], ended_after: int) ->
         for row in await reader.all(sql, ended_after, *batch):
             size_bytes, count = size_bytes + int(row[0]), count + int(row[1])
     return size_bytes, count
+
+
+async def storage_of_app(reader: db.Reader, app_slug: str, ended_after: int) -> int:
+    """Return total bytes of the app's shared artifacts that have not ended, or ended after `ended_after`."""
+    sql = """SELECT CAST(COALESCE(SUM(size_bytes), 0) AS BIGINT) FROM artifacts
+             WHERE app_slug = $1 AND app_slug <> '' AND (ended_at = 0 OR ended_at > $2)"""
+    row = await reader.one(sql, app_slug, ended_after)
+    return int(row[0]) if row is not None else 0
 
 
 async def keep_signature(tx: db.Tx, artifact_id: str, envelope: Envelope) -> None:

@@ -25,7 +25,7 @@ async def bind(tx: db.Tx, call: Call[ServiceAccountPath], body: BindServiceAccou
 async def _reach(reader: db.Reader, call: Call[ProjectPath], body: CreateServiceAccount | BindServiceAccount) -> Reach:
     apps = set(body.apps)
     for app_slug in sorted(apps):
-        await service.check_app(reader, app_slug, field="apps")
+        await service.check_app(reader, call.caller, app_slug, field="apps")
     offered = await _offered(reader, apps) if apps else PROGRAM_KEYS
     if body.permissions is None:
         return Reach(apps, offered)
@@ -36,8 +36,9 @@ async def _reach(reader: db.Reader, call: Call[ProjectPath], body: CreateService
 
 
 async def _offered(reader: db.Reader, apps: Collection[str]) -> frozenset[str]:
-    """Return what the apps' controllers need, in all versions: instances of several versions can run at once."""
-    manifests = [manifest for app_slug in apps for manifest in await store.manifests(reader, app_slug)]
+    """Return what the apps' controllers need, in all versions that projects can have: instances of several can run at
+    once. Versions that are only registered and withdrawn ones add nothing, so publishers widen no account with them."""
+    manifests = [manifest for app_slug in apps for manifest in await store.offered_manifests(reader, app_slug)]
     return frozenset[str]().union(*map(rules.controller_keys, manifests))
 
 

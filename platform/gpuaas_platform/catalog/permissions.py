@@ -1,7 +1,9 @@
 """Permission keys that apps declare. A declaration lists the existing roles that hold the key."""
 
+from collections.abc import Collection
+
 from gpuaas_contract import errors
-from gpuaas_contract.catalog import PermissionRole
+from gpuaas_contract.catalog import Manifest, PermissionRole, PermissionSpec
 from gpuaas_contract.identity import Project
 from gpuaas_contract.permissions import BREAK_GLASS, KEYS
 from gpuaas_contract.policy import CanI, CanIAnswer
@@ -21,17 +23,25 @@ _PEOPLE: tuple[PermissionRole, ...] = ("viewer", "project_member", "project_admi
 async def holds(reader: db.Reader, caller: Caller, project: Project, key: str, *, app_slug: str = "") -> bool:
     """Return whether a role of the caller in the project holds the permission key, of an app or of the platform.
 
-    Several apps may declare the same key. With `app_slug`, as for an action, only that app's declaration counts."""
-    roles = await holders(reader, key, project.project_id, app_slug=app_slug)
-    return authority.can(caller, key, authority.scopes_at(project), holders=roles) == "allowed"
+    Several apps may declare the same key. With `app_slug`, only that app's declaration counts."""
+    return _has_role(caller, project, key, await holders(reader, key, project.project_id, app_slug=app_slug))
+
+
+def holds_by(manifest: Manifest, caller: Caller, project: Project, key: str) -> bool:
+    """Return the same for an instance whose version has this manifest. A later version of the app changes who may act
+    on the instance only when people upgrade the instance to it."""
+    declarations = [declared for name, declared in manifest.permissions.items() if name == key]
+    return _has_role(caller, project, key, identity_rules.holders(key) if key in KEYS else _roles(declarations))
 
 
 async def holders(reader: db.Reader, key: str, project_id: str, *, app_slug: str = "") -> frozenset[str]:
-    """Return the roles that hold a key in a project; empty for a key of an app that was never enabled there."""
+    """Return the roles that hold a key in a project; empty for a key of an app that was never enabled there.
+
+    If several versions of an app declare the key, the newest that is published or deprecated counts."""
     if key in KEYS:
         return identity_rules.holders(key)
     declarations = await store.declarations(reader, key, project_id, app_slug)
-    return frozenset(role for spec in declarations for given in spec.roles for role in _with_higher(given))
+    return _roles(declarations)
 
 
 async def can_i(call: Call, body: CanI) -> CanIAnswer:
@@ -57,6 +67,14 @@ async def denial(call: Call, permission: str, why: str) -> errors.PermissionDeni
 async def audit_denial(call: Call, refusal: errors.PermissionDenied) -> None:
     origin, project = call.origin, call.in_project()
     await refusals.deny(call.site, origin, "authz.deny", origin.route, project, refusal.details)
+
+
+def _has_role(caller: Caller, project: Project, key: str, roles: Collection[str]) -> bool:
+    return authority.can(caller, key, authority.scopes_at(project), holders=roles) == "allowed"
+
+
+def _roles(declarations: Collection[PermissionSpec]) -> frozenset[str]:
+    return frozenset(role for spec in declarations for given in spec.roles for role in _with_higher(given))
 
 
 def _with_higher(role: PermissionRole) -> tuple[str, ...]:

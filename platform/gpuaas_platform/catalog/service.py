@@ -17,8 +17,9 @@ from gpuaas_contract.paths import AppPath, AppVersionPath, EntitlementPath, Path
 from gpuaas_contract.policy import PolicyRequirement
 from gpuaas_contract.wire import Page, PageQuery
 
-from gpuaas_platform.call import PLATFORM, Call
+from gpuaas_platform.call import PLATFORM, Call, Caller
 from gpuaas_platform.catalog import manifests, permissions, requests, rules, store
+from gpuaas_platform.identity import authority
 from gpuaas_platform.identity.posix import service as posix
 from gpuaas_platform.kit import db, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
@@ -59,7 +60,6 @@ async def register(tx: db.Tx, call: Call, manifest: Manifest) -> AppVersion:
     if present is None:
         await store.VERSIONS.insert(tx, version)
         await store.declare_permissions(tx, version)
-        await posix.reserve(tx, {manifest.slug, *manifest.system_users}, manifest.slug)
         await _announce(tx, call, version, None)
         return version
     if present.manifest != manifest:
@@ -86,14 +86,17 @@ async def get_version(reader: db.Reader, call: Call[AppVersionPath]) -> AppVersi
     return version
 
 
-async def check_app(reader: db.Reader, app_slug: str, *, field: str = "app_slug") -> None:
-    """Refuse an app slug that has no registered version."""
-    if not await store.app_exists(reader, app_slug):
+async def check_app(reader: db.Reader, caller: Caller, app_slug: str, *, field: str = "app_slug") -> None:
+    """Refuse an app slug that the caller cannot know."""
+    if not await _is_known(reader, caller, app_slug):
         raise errors.AppUnknown(f"No app is registered as {app_slug[:100]}.", details={"field": field})
 
 
 async def publish(tx: db.Tx, call: Call[AppVersionPath], body: PublishVersion) -> AppVersion:
+    """Publish a version. From now on machines can have its users, so no person gets one of their login names."""
     present = await get_version(tx, call)
+    manifest = present.manifest
+    await posix.reserve(tx, {manifest.slug, *manifest.system_users}, manifest.slug)
     return await _move(tx, call, present, "published", channels=list(dict.fromkeys(body.channels)), reason="")
 
 
@@ -121,6 +124,9 @@ async def get_project_app(reader: db.Reader, call: Call[ProjectAppPath]) -> AppV
     return shown[0]
 
 
+shown_slugs = store.shown_slugs
+
+
 async def check_person(call: Call, body: SetEntitlement) -> SetEntitlement:
     """Refuse service accounts explicitly, although none of their roles has the permission."""
     if call.caller.actor_type != "user":
@@ -132,7 +138,7 @@ async def check_person(call: Call, body: SetEntitlement) -> SetEntitlement:
 
 async def set_entitlement(tx: db.Tx, call: Call[EntitlementPath], body: SetEntitlement) -> Entitlement:
     app_slug = call.path.app_slug
-    if not await store.app_exists(tx, app_slug):
+    if not await _is_known(tx, call.caller, app_slug):
         raise errors.NotFound(f"There is no app {app_slug} in the catalog.")
     project = call.in_project()
     entitlement = Entitlement(
@@ -224,6 +230,15 @@ async def upgradable(
     return target
 
 
+async def check_still_allowed(reader: db.Reader, app_slug: str, version: str, layers: policy_rules.Layers) -> None:
+    """Refuse to continue the deploy of a version, or an upgrade to it, that policy denies by now. The entitlement was
+    checked when it began; it counts for new deploys only."""
+    policy_rules.check(layers, "app", app_slug)
+    target = await store.version(reader, app_slug, version)
+    if target is not None:
+        rules.check_conforming(target, policy_rules.requirement(layers))
+
+
 async def rollback_target(reader: db.Reader, app_slug: str, from_version: str, to_version: str) -> AppVersion:
     """Return the version for a rollback. It needs no entitlement, because it is not a new deploy."""
     present = await manifest_of(reader, app_slug, from_version)
@@ -240,6 +255,13 @@ async def manifest_of(reader: db.Reader, app_slug: str, version: str) -> Manifes
     if deployed is None:
         raise LookupError(f"{app_slug}@{version}")
     return deployed.manifest
+
+
+async def _is_known(reader: db.Reader, caller: Caller, app_slug: str) -> bool:
+    """Return whether the caller can know the app. Before a version was published, only those who see all versions can,
+    so that tenants do not discover apps by their slugs."""
+    sees_all = authority.can_everywhere(caller, catalog.VERSION_LIST.permission)
+    return await store.app_exists(reader, app_slug, registered=sees_all)
 
 
 async def _shown(reader: db.Reader, project: Project, versions: list[AppVersion]) -> list[AppVersion]:

@@ -38,8 +38,9 @@ REQUESTS = Table(
 SHOWN = """state IN ('published', 'deprecated')
     AND app_slug IN (SELECT app_slug FROM entitlements WHERE project_id = $1 AND enabled = 1)"""
 
-_STANDING = {"published": 2, "deprecated": 2, "registered": 1, "withdrawn": 0}
-"""State -> standing. If several versions of an app declare a key, the highest standing counts, then the newest."""
+_OFFERED = 2
+_STANDING = {"published": _OFFERED, "deprecated": _OFFERED, "registered": 1, "withdrawn": 0}
+"""State -> standing. If several versions of an app that are offered declare a key, the newest counts."""
 _DECLARED = msgspec.json.Decoder(PermissionSpec)
 
 
@@ -47,12 +48,22 @@ async def version(reader: db.Reader, app_slug: str, name: str) -> AppVersion | N
     return await VERSIONS.get(reader, f"{app_slug}@{name}")
 
 
-async def app_exists(reader: db.Reader, app_slug: str) -> bool:
-    return await reader.one("SELECT 1 FROM app_versions WHERE app_slug = $1 LIMIT 1", app_slug) is not None
+async def app_exists(reader: db.Reader, app_slug: str, *, registered: bool = True) -> bool:
+    """Return whether the app has a version; without `registered`, one that is not only registered."""
+    other = "" if registered else "AND state <> 'registered'"
+    sql = f"SELECT 1 FROM app_versions WHERE app_slug = $1 {other} LIMIT 1"  # noqa: S608 - `other` is ours
+    return await reader.one(sql, app_slug) is not None
 
 
-async def manifests(reader: db.Reader, app_slug: str) -> list[Manifest]:
-    return [version.manifest for version in await VERSIONS.find(reader, "app_slug = $1", app_slug)]
+async def shown_slugs(reader: db.Reader, project_id: str) -> set[str]:
+    sql = f"SELECT DISTINCT app_slug FROM app_versions WHERE {SHOWN}"  # noqa: S608 - SHOWN is ours
+    return {str(row[0]) for row in await reader.all(sql, project_id)}
+
+
+async def offered_manifests(reader: db.Reader, app_slug: str) -> list[Manifest]:
+    """Return the manifests of the versions that projects can have. No one decided about a registered one yet."""
+    where = "app_slug = $1 AND state IN ('published', 'deprecated')"
+    return [version.manifest for version in await VERSIONS.find(reader, where, app_slug)]
 
 
 async def published_newest_first(reader: db.Reader, app_slug: str) -> list[str]:
@@ -121,7 +132,7 @@ async def declarations(reader: db.Reader, key: str, project_id: str, app_slug: s
     only = "AND entitlements.app_slug = $3" if app_slug else ""
     sql = f"""SELECT (SELECT declared.document FROM app_permissions declared
                       WHERE declared.permission_key = $1 AND declared.app_slug = entitlements.app_slug
-                      ORDER BY declared.standing DESC, declared.version_order DESC LIMIT 1)
-              FROM entitlements WHERE entitlements.project_id = $2 {only}"""  # noqa: S608 - `only` is ours
+                      AND declared.standing = {_OFFERED} ORDER BY declared.version_order DESC LIMIT 1)
+              FROM entitlements WHERE entitlements.project_id = $2 {only}"""  # noqa: S608 - all of it is ours
     rows = await reader.all(sql, key, project_id, *([app_slug] if app_slug else []))
     return [_DECLARED.decode(row[0]) for row in rows if row[0] is not None]

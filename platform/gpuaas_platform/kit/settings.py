@@ -120,6 +120,8 @@ class Settings:
     """Size limit of an artifact, uploaded or fetched."""
     artifact_quota_bytes: int = 20 * 1024**3
     """Largest size of all artifacts of one organisation, also without any policy; 0: no limit."""
+    app_artifact_quota_bytes: int = 20 * 1024**3
+    """Largest size of all shared artifacts of one app, which its publishers upload; 0: no limit."""
     disk_reserve_bytes: int | None = None
     """Free space in the file system of `data_dir` that uploads and fetches of artifacts must leave; None: 1 GiB, or 5 %
     of the file system if that is less."""

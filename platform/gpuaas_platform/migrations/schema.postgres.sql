@@ -135,7 +135,7 @@ CREATE TABLE artifacts (
     ended_at    BIGINT NOT NULL DEFAULT 0,  -- microseconds since 1970
     app_slug    TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (artifact_id),
-    UNIQUE (scope, name, digest)
+    UNIQUE (scope, name, digest, app_slug)
 );
 CREATE INDEX artifacts_by_app ON artifacts (app_slug, artifact_id) WHERE (app_slug <> '');
 CREATE INDEX artifacts_by_digest ON artifacts (digest, ended_at);

@@ -36,7 +36,7 @@ async def authorise(call: Call[ActionPath], body: InvokeAction) -> Invocation:
     manifest = await catalog.manifest_of(reader, instance.app_slug, instance.app_version)
     action = catalog_rules.action_of(manifest, call.path.action)
     project, key = call.in_project(), action.permission
-    if not await app_permissions.holds(reader, call.caller, project, key, app_slug=instance.app_slug):
+    if not app_permissions.holds_by(manifest, call.caller, project, key):
         raise await app_permissions.denial(call, key, f"{action.name} needs {key}.")
     inputs = await with_allocation_ids(reader, project.project_id, action.input_schema, (), body.inputs)
     catalog_rules.check_action_inputs(action, inputs)

@@ -36,6 +36,7 @@ from gpuaas_platform.instances import members as instance_members
 from gpuaas_platform.instances import service as instances
 from gpuaas_platform.kit import db, structs
 from gpuaas_platform.operations import accept, end, members, read, service, state, store
+from gpuaas_platform.policy import service as policy
 
 
 async def offered(reader: db.Reader, call: Call, operation: Operation) -> Operation:
@@ -191,8 +192,11 @@ async def _check_free(tx: db.Tx, operation: Operation) -> None:
 async def _check_still_safe(
     tx: db.Tx, call: Call, instance: Instance, manifest: Manifest, operation: Operation, wanted: Sequence[str]
 ) -> None:
-    """Check a retry like a new request, because holds, budgets, breakers and members may have changed since then.
-    `wanted` are the machines that the retry binds again."""
+    """Check a retry like a new request, because policy, holds, budgets, breakers and members may have changed since
+    then. `wanted` are the machines that the retry binds again."""
+    if operation.kind in ("deploy", "upgrade"):
+        layers = await policy.of_project(tx, call.in_project())
+        await catalog.check_still_allowed(tx, instance.app_slug, manifest.version, layers)
     member_ids = [target.member_id for target in operation.targets if target.outcome == "pending"]
     forced = operation.force and not operation.by_steward
     if not forced:

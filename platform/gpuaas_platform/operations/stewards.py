@@ -37,7 +37,7 @@ _LOOKS_COUNT_AFTER_S = float(LEASE_S_MAX + rules.UNOBSERVED_AFTER_S)
 
 async def admit(call: Call[ProjectPath], body: RenewStewardships) -> RenewStewardships:
     """Refuse an account that does not operate the app, before the transaction, so that the refusal is recorded."""
-    await catalog.check_app(call.site.database.reader, body.app_slug)
+    await catalog.check_app(call.site.database.reader, call.caller, body.app_slug)
     await claim.check_bound(call, body.app_slug)
     return body
 

@@ -94,21 +94,21 @@ def test_a_trusted_key_is_recognised_under_any_key_id_in_the_envelope(signer: Si
     if keyid is not None:
         renamed = [msgspec.structs.replace(signature, keyid=keyid) for signature in envelope.signatures]
         envelope = msgspec.structs.replace(envelope, signatures=renamed)
-    assert signatures.signers(envelope, DIGEST, keys) == [signer.fingerprint()]
+    assert signatures.signed(envelope, DIGEST, keys).signers == [signer.fingerprint()]
 
 
 def test_one_trusted_signature_among_others_is_enough_and_only_it_counts() -> None:
     known, unknown = Signer(), Signer()
     both = [*unknown.envelope(DIGEST).signatures, *known.envelope(DIGEST).signatures]
     envelope = msgspec.structs.replace(known.envelope(DIGEST), signatures=both)
-    assert signatures.signers(envelope, DIGEST, [_key(known)]) == [known.fingerprint()]
+    assert signatures.signed(envelope, DIGEST, [_key(known)]).signers == [known.fingerprint()]
 
 
 def test_a_key_revoked_anywhere_is_revoked_under_every_id() -> None:
     signer = Signer()
     keys = [_key(signer, "old", revoked_at=NOW), _key(signer, "new", scope="platform")]
     with pytest.raises(errors.ArtifactSignerRevoked):
-        signatures.signers(signer.envelope(DIGEST), DIGEST, keys)
+        signatures.signed(signer.envelope(DIGEST), DIGEST, keys)
 
 
 def _other_payload(envelope: Envelope) -> Envelope:
@@ -126,6 +126,12 @@ def _garbled(envelope: Envelope) -> Envelope:
         (lambda signer: signer.envelope(DIGEST, _type="https://example/other"), errors.ArtifactSignatureInvalid),
         (lambda signer: signer.envelope(DIGEST, subject=[]), errors.ArtifactSignatureInvalid),
         (lambda signer: signer.envelope(DIGEST, subject="it"), errors.ArtifactSignatureInvalid),
+        (lambda signer: signer.sign(b'{"_type":"\xff","subject":[]}'), errors.ArtifactSignatureInvalid),
+        (lambda signer: signer.sign(b"[" * 80_000 + b"]" * 80_000), errors.ArtifactSignatureInvalid),
+        (
+            lambda signer: signer.sign(b'{"a":' + b"[" * 80_000 + b"]" * 80_000 + b"}"),
+            errors.ArtifactSignatureInvalid,
+        ),
         (lambda signer: _garbled(signer.envelope(DIGEST)), errors.ArtifactSignatureInvalid),
         (lambda signer: _other_payload(signer.envelope(DIGEST)), errors.ArtifactSignerUnknown),
         (lambda signer: Signer().envelope(DIGEST), errors.ArtifactSignerUnknown),
@@ -140,6 +146,9 @@ def _garbled(envelope: Envelope) -> Envelope:
         "of another type",
         "about nothing",
         "no statement",
+        "not UTF-8",
+        "a deep list",
+        "deep",
         "garbled",
         "changed after signing",
         "by a stranger",
@@ -150,7 +159,28 @@ def _garbled(envelope: Envelope) -> Envelope:
 def test_a_signature_that_does_not_vouch_for_this_digest_is_refused(spoil: Any, refusal: type[Exception]) -> None:
     signer = Signer()
     with pytest.raises(refusal):
-        signatures.signers(spoil(signer), DIGEST, [_key(signer)])
+        signatures.signed(spoil(signer), DIGEST, [_key(signer)])
+
+
+@pytest.mark.parametrize(
+    "spell",
+    [
+        lambda payload: payload.replace("/", "_"),
+        lambda payload: f"{payload[:8]}\n{payload[8:]}",
+        lambda payload: f"{payload[:8]}-_-_{payload[8:]}",
+        lambda payload: payload + "====",
+    ],
+    ids=["url-safe", "newline", "characters between", "padded"],
+)
+def test_a_payload_has_one_spelling_so_that_all_readers_see_the_verified_bytes(spell: Any) -> None:
+    signer = Signer()
+    envelope = signer.envelope(DIGEST, predicate={"note": ["???", " ???", "  ???"]})
+    verified = signatures.signed(envelope, DIGEST, [_key(signer)])
+    assert verified.payload == base64.b64decode(envelope.payload, validate=True)
+    other = msgspec.structs.replace(envelope, payload=spell(envelope.payload))
+    assert other != envelope
+    with pytest.raises(errors.ArtifactSignatureInvalid):
+        signatures.signed(other, DIGEST, [_key(signer)])
 
 
 @pytest.mark.parametrize(

@@ -321,6 +321,24 @@ async def test_the_quota_is_of_one_organisation_and_not_of_what_is_shared(world:
     await world.call(artifacts.SHARED_PUBLISH, intent())
 
 
+async def test_the_shared_artifacts_of_an_app_have_a_quota_of_their_own(world: World) -> None:
+    settings = dataclasses.replace(world.site.settings, app_artifact_quota_bytes=len(CONTENT) + 99)
+    object.__setattr__(world.site, "settings", settings)
+    first = await world.call(artifacts.APP_PUBLISH, intent(), app_slug="toy")
+    with pytest.raises(errors.StorageQuotaExceeded, match="The app toy may store") as refused:
+        await world.call(artifacts.APP_PUBLISH, intent(MORE, name="more"), app_slug="toy")
+    assert refused.value.details == {"max": len(CONTENT) + 99, "present": len(CONTENT), "asked": 100}
+    await world.call(artifacts.APP_PUBLISH, intent(MORE, name="more"), app_slug="other")
+    await world.call(artifacts.SHARED_PUBLISH, intent(MORE * 2, name="more"))
+    path = artifacts.APP_CONTENT_PUT.path.format(app_slug="toy", artifact_id=first.artifact_id)
+    headers = {"Authorization": f"Bearer {world.token}"}
+    answer = await world.http.put(path, content=CONTENT, headers=headers)
+    assert answer.status_code == 200, "its own reservation does not count twice"
+    settings = dataclasses.replace(settings, app_artifact_quota_bytes=0)
+    object.__setattr__(world.site, "settings", settings)
+    await world.call(artifacts.APP_PUBLISH, intent(MORE, name="more"), app_slug="toy")
+
+
 async def test_a_quota_of_zero_sets_no_limit(world: World) -> None:
     _with_quota(world, 0)
     await published(world)

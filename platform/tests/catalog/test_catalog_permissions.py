@@ -86,7 +86,7 @@ async def test_the_newest_published_declaration_counts(world: World) -> None:
     viewer = (await world.person("vic", "viewer", world.project_id)).token
     await _declared(world, "1.0", "viewer")
     await _enabled(world)
-    assert await _holds(world, viewer), "nothing is published yet, so what is registered counts"
+    assert not await _holds(world, viewer), "a version that is only registered gives nothing"
     await _published(world, "1.1", "project_admin")
     assert not await _holds(world, viewer)
     await _published(world, "1.10", "viewer")
@@ -95,6 +95,8 @@ async def test_the_newest_published_declaration_counts(world: World) -> None:
     assert await _holds(world, viewer), "a version that is only registered takes nothing away"
     await world.call(catalog.VERSION_WITHDRAW, {"reason": "too open"}, app_slug="toy", version="1.10")
     assert not await _holds(world, viewer)
+    await world.call(catalog.VERSION_WITHDRAW, {"reason": "too closed"}, app_slug="toy", version="1.1")
+    assert not await _holds(world, viewer), "neither a withdrawn version nor a registered one counts"
 
 
 async def test_a_key_counts_where_its_app_was_enabled_and_stays_when_it_is_disabled(world: World) -> None:

@@ -1,5 +1,6 @@
 """Conformance cards: only a trusted key makes one, only about this manifest, and a policy can require one."""
 
+import base64
 from typing import Any
 
 import artifact_world
@@ -10,8 +11,9 @@ from gpuaas_contract import bindings, catalog, conformance, errors, events, poli
 from gpuaas_contract.permissions import PUBLISHER
 from platform_world import MANIFEST, World
 
-WHERE = {"app_slug": "toy", "version": "1.0.0"}
+WHERE: dict[str, Any] = {"app_slug": "toy", "version": "1.0.0"}
 REQUIRED = {"conformance_required": True, "reason": "production"}
+_INVALID = "artifact_signature_invalid"
 FAILED = [{"name": "residue", "result": "failed", "reason": "n1 has /opt"}]
 
 
@@ -66,6 +68,19 @@ async def test_only_a_key_that_the_platform_trusts_makes_a_card(world: World) ->
     assert (await world.call(catalog.VERSION_GET, **WHERE)).conformance is None
 
 
+async def test_a_failed_card_whose_payload_is_spelled_differently_is_refused(world: World) -> None:
+    """A decoder that leaves unknown characters out reads another statement than the one that was signed."""
+    await world.entitled_app()
+    failed = [{"name": "residue", "result": "failed", "reason": "???" + " ???" * 3}]
+    signed = artifact_world.card(await _trusted(world), checks=failed)
+    other = msgspec.structs.replace(signed, payload=signed.payload.replace("/", "_"))
+    assert other != signed
+    with pytest.raises(errors.ConformanceRefused) as refused:
+        await world.call(conformance.CARD_PUT, other, **WHERE)
+    assert refused.value.details == {"reason": _INVALID}
+    assert not (await world.call(conformance.CARD_PUT, signed, **WHERE)).card.conforming
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -84,6 +99,20 @@ async def test_a_statement_that_does_not_fit_the_version_is_refused(world: World
     with pytest.raises(errors.ConformanceRefused) as refused:
         await artifact_world.attach_card(world, await _trusted(world), **changes)
     assert refused.value.details == {"reason": "statement"}
+
+
+async def test_a_statement_that_no_decoder_accepts_is_refused_and_no_failure_of_the_platform(world: World) -> None:
+    await world.entitled_app()
+    signer = await _trusted(world)
+    payload = base64.b64decode(artifact_world.card(signer).payload)
+    for wrong in (b'"\xff\x7f"', b"1e999", b"9" * 5000, b"[" * 80_000 + b"]" * 80_000):
+        of_kit = payload.replace(b'"0.1.0"', wrong)
+        assert of_kit != payload
+        answer = await world.send(conformance.CARD_PUT, signer.sign(of_kit), **WHERE)
+        assert (answer.status_code, answer.json()["details"]["reason"]) in ((422, "statement"), (422, _INVALID))
+        unknown = payload[:-1] + b',"unknown":' + wrong + b"}"
+        answer = await world.send(conformance.CARD_PUT, signer.sign(unknown), **WHERE)
+        assert answer.status_code < 500, "the decoder skips fields that it does not know, if it can"
 
 
 async def test_the_card_of_another_manifest_and_a_signature_of_an_artifact_are_refused(world: World) -> None:

@@ -4,7 +4,18 @@ from typing import Any
 
 import artifact_world
 import pytest
-from gpuaas_contract import artifacts, bindings, catalog, conformance, errors, events, policy, registry, trust_keys
+from gpuaas_contract import (
+    artifacts,
+    bindings,
+    catalog,
+    conformance,
+    errors,
+    events,
+    identity,
+    policy,
+    registry,
+    trust_keys,
+)
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.permissions import PUBLISHER, ROLES
 from platform_world import MANIFEST, Person, World
@@ -132,3 +143,65 @@ async def test_a_publisher_looks_after_the_artifacts_of_their_own_app(world: Wor
     assert (await world.call(artifacts.SHARED_GET, artifact_id=theirs.artifact_id)).lifecycle == "published"
     retired = await world.call(artifacts.APP_RETIRE, {"reason": "replaced"}, artifact_id=mine.artifact_id, **where)
     assert retired.lifecycle == "retired"
+
+
+async def test_tenants_do_not_discover_an_app_before_it_is_published(world: World) -> None:
+    ada, _ = await _publisher(world)
+    org_id = (await world.call(identity.ORG_LIST)).items[0].org_id
+    tess = (await world.person("tess", "tenant_admin", org_id)).token
+    signer = artifact_world.Signer()
+    await world.call(catalog.APP_VERSION_REGISTER, MANIFEST, app_slug="toy", token=ada.token)
+    mine = await artifact_world.of_app(world, signer, b"mine", token=ada.token)
+
+    async def seen() -> list[tuple[int, str]]:
+        """Status and code of what a tenant can ask about the app, and the owner that its artifacts name."""
+        answers = [
+            (answer.status_code, answer.json().get("code", ""))
+            for slug in ("toy", "absent")
+            for answer in (
+                await world.send(catalog.ENTITLEMENT_SET, {"enabled": True}, app_slug=slug, token=tess),
+                await world.send(identity.SERVICE_ACCOUNT_CREATE, {"name": f"of-{slug}", "apps": [slug]}, token=tess),
+            )
+        ]
+        listed = await world.call(artifacts.LIST, query={"shared": True}, token=tess)
+        shown = await world.call(artifacts.GET, artifact_id=mine.artifact_id, token=tess)
+        return [*answers, *((0, item.app_slug) for item in (*listed.items, shown))]
+
+    absent = [(404, "not_found"), (404, "app_unknown")]
+    assert await seen() == [*absent, *absent, (0, ""), (0, "")]
+    assert (await world.call(artifacts.APP_GET, artifact_id=mine.artifact_id, app_slug="toy")).app_slug == "toy"
+    await world.call(catalog.VERSION_PUBLISH, {}, app_slug="toy", version="1.0.0")
+    assert await seen() == [(200, ""), (201, ""), *absent, (0, "toy"), (0, "toy")]
+
+
+async def test_the_artifacts_of_another_app_stop_nothing(world: World) -> None:
+    """A digest is no secret: another publisher can publish it first, wrongly, under another name, and retire it."""
+    ada, _ = await _publisher(world)
+    eve, _ = await _publisher(world, "other")
+    signer, content = artifact_world.Signer(), b"upstream"
+    await world.call(trust_keys.SHARED_TRUST_KEY_PUT, {"public_key_pem": signer.public_pem()}, trust_key_id="release")
+    theirs: dict[str, Any] = {"app_slug": "other", "token": eve.token}
+    for wrong in ({"size_bytes": 5, "media_type": "text/plain"}, {"name": "zzz"}):
+        squat = await world.call(artifacts.APP_PUBLISH, artifact_world.intent(content, **wrong), **theirs)
+        await world.call(artifacts.APP_RETIRE, {"reason": "not yours"}, artifact_id=squat.artifact_id, **theirs)
+    used = {"tool": {"digest": artifact_world.digest_of(content), "media_type": artifact_world.MEDIA_TYPE}}
+    await world.entitled_app(artifacts=used)
+    mine = await artifact_world.of_app(world, signer, content, token=ada.token)
+    where: dict[str, Any] = {"app_slug": "toy", "token": ada.token, "artifact_id": mine.artifact_id}
+    await world.call(artifacts.APP_VERIFY, {}, **where)
+    await world.call(artifacts.APP_PROMOTE, {"channel": "stable"}, **where)
+    again = await world.call(catalog.VERSION_REGISTER, {**MANIFEST, "artifacts": used})
+    assert again.warnings == []
+    assert (await world.deploy()).instance.artifacts == {"tool": mine.digest}
+    with pytest.raises(errors.Conflict, match="already published"):
+        await world.call(artifacts.APP_PUBLISH, artifact_world.intent(content), app_slug="toy", token=ada.token)
+
+
+async def test_publishing_a_version_only_warns_about_artifacts(world: World) -> None:
+    ada, _ = await _publisher(world)
+    content = b"later"
+    used = {"tool": {"digest": artifact_world.digest_of(content)}}
+    await world.call(catalog.VERSION_REGISTER, {**MANIFEST, "artifacts": used})
+    await artifact_world.of_app(world, artifact_world.Signer(), content, token=ada.token, name="other-name")
+    published = await world.call(catalog.VERSION_PUBLISH, {}, app_slug="toy", version="1.0.0", token=ada.token)
+    assert (published.state, len(published.warnings)) == ("published", 1)

@@ -40,6 +40,27 @@ async def test_an_account_gets_exactly_the_permissions_that_the_manifests_list(w
     assert set(both.permissions) == {EXECUTE, "apps.instance.read", "apps.member.operate"}
 
 
+async def test_registered_and_withdrawn_versions_widen_no_account(world: World) -> None:
+    await world.entitled_app(controller={"permissions": [EXECUTE]})
+    await publish_version(world, "1.1.0", controller={"permissions": [EXECUTE, "apps.instance.read"]})
+    await world.call(catalog.VERSION_DEPRECATE, {"reason": "old"}, app_slug="toy", version="1.1.0")
+    for version in ("9.0.0", "9.1.0"):
+        wide = {"permissions": [EXECUTE, "apps.instance.decommission"]}
+        await world.call(catalog.VERSION_REGISTER, {**MANIFEST, "version": version, "controller": wide})
+    await world.call(catalog.VERSION_WITHDRAW, {"reason": "too wide"}, app_slug="toy", version="9.1.0")
+    assert set((await _account(world, apps=["toy"])).permissions) == {EXECUTE, "apps.instance.read"}
+    with pytest.raises(errors.ValidationFailed, match=r"apps\.instance\.decommission"):
+        await _account(world, name="more", apps=["toy"], permissions=["apps.instance.decommission"])
+    await world.call(catalog.VERSION_PUBLISH, {}, app_slug="toy", version="9.0.0")
+    assert (
+        "apps.instance.decommission"
+        not in (await world.call(identity.SERVICE_ACCOUNT_GET, service_account_id="robot")).permissions
+    ), "an account changes only when people bind it again"
+    await _bind(world, "toy", name="robot")
+    bound = await world.call(identity.SERVICE_ACCOUNT_GET, service_account_id="robot")
+    assert set(bound.permissions) == {EXECUTE, "apps.instance.read", "apps.instance.decommission"}
+
+
 async def test_a_part_of_the_offered_permissions_can_be_given_and_nothing_else(world: World) -> None:
     await world.entitled_app()
     assert (await _account(world, apps=["toy"], permissions=[EXECUTE])).permissions == [EXECUTE]

@@ -4,12 +4,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from gpuaas_contract import bindings, errors, identity, posix, users
+from gpuaas_contract import bindings, catalog, errors, identity, posix, users
 from gpuaas_platform.identity.posix import rules, store
 from gpuaas_platform.identity.posix import service as posix_service
 from hypothesis import given
 from hypothesis import strategies as st
-from platform_world import PASSWORD, World
+from platform_world import MANIFEST, PASSWORD, World
 
 
 async def grant(world: World, name: str, role: str = "project_member", **where: str) -> str:
@@ -76,6 +76,13 @@ async def test_no_person_gets_the_name_of_a_system_account_or_of_an_apps_account
     await world.entitled_app(system_users=["toyd"])
     logins = [(await identity_of(world, await grant(world, name))).login for name in ("root", "mysql", "toyd", "toy")]
     assert logins == ["root2", "mysql2", "toyd2", "toy2"]
+
+
+async def test_a_version_that_is_only_registered_takes_no_login_name(world: World) -> None:
+    await world.call(catalog.VERSION_REGISTER, {**MANIFEST, "system_users": ["ada", "bea"]})
+    assert (await identity_of(world, await grant(world, "ada"))).login == "ada"
+    await world.call(catalog.VERSION_PUBLISH, {}, app_slug="toy", version="1.0.0")
+    assert (await identity_of(world, await grant(world, "bea"))).login == "bea2"
 
 
 async def test_a_person_who_leaves_and_returns_has_the_same_number(world: World) -> None:

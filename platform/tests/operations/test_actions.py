@@ -113,6 +113,19 @@ async def test_an_action_is_allowed_by_the_key_the_app_named_and_the_denial_is_o
     ]
 
 
+async def test_a_later_version_changes_who_may_act_on_an_instance_only_by_an_upgrade(world: World) -> None:
+    cluster = await Cluster.running(world, **DECLARED)
+    viewer = await world.person("vic", "viewer", world.project_id)
+    member = await world.person("mia", "project_member", world.project_id)
+    wider = {"shop.queue.flush": {"meaning": "empty the queue", "roles": ["viewer"]}}
+    narrower = {"shop.queue.flush": {"meaning": "empty the queue", "roles": ["tenant_admin"]}}
+    for version, changed in (("9.0.0", wider), ("9.1.0", narrower)):
+        await publish_version(world, version, **DECLARED | {"permissions": DECLARED["permissions"] | changed})
+        with pytest.raises(errors.PermissionDenied):
+            await _invoke(cluster, "flush", FLUSH, token=viewer.token)
+        assert (await _invoke(cluster, "flush", FLUSH, token=member.token)).requested_by == member.user_id
+
+
 async def test_inputs_that_do_not_fit_the_actions_schema_are_refused_by_field(world: World) -> None:
     cluster = await Cluster.running(world, **DECLARED)
     for inputs, field in (({"queue": 7}, "queue"), ({}, "queue"), ({"queue": "x", "kue": 1}, "kue")):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from gpuaas_contract import audit, capacity, errors, operations
+from gpuaas_contract import audit, capacity, errors, operations, policy, runtime
 from gpuaas_platform.kit import db
 from gpuaas_platform.operations import members, reconcile
 from platform_world import World
@@ -401,6 +401,22 @@ async def test_a_retry_is_refused_what_a_new_request_would_be(world: World) -> N
         await take_exit(world, removal, "retry")
     await take_exit(world, draining, "cancel")
     assert (await take_exit(world, removal, "retry")).status == "accepted"
+
+
+async def test_a_retry_of_a_deploy_is_refused_what_policy_denies_by_now(world: World) -> None:
+    await world.entitled_app()
+    token = await world.service_account()
+    deployed = await world.deploy()
+    claim = await world.claim(token)
+    failed = {"epoch": claim.epoch, "code": "app_failed", "message": "it broke", "failure_class": "repairable"}
+    await world.call(runtime.FAIL, failed, token=token, operation_id=deployed.operation.operation_id)
+    operation = await world.operation(deployed.operation.operation_id)
+    for overlay in ({"apps": {"deny": ["toy"]}}, {"conformance_required": True}):
+        await world.call(policy.PROJECT_SET, overlay, headers={"If-Match": "*"})
+        with pytest.raises(errors.PolicyDenied):
+            await take_exit(world, operation, "retry")
+    await world.call(policy.PROJECT_SET, {}, headers={"If-Match": "*"})
+    assert (await take_exit(world, operation, "retry")).status == "accepted"
 
 
 async def test_a_forced_retry_passes_holds_and_budgets_but_not_the_least_of_a_role(world: World) -> None:

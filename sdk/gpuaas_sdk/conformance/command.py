@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import msgspec
+import yaml
 from gpuaas_contract.catalog import ArtifactRef, Manifest
 
 from gpuaas_sdk import signatures
@@ -46,10 +47,12 @@ def main(driver: Driver, command: Sequence[str], argv: Sequence[str] | None = No
         sys.stdout.write("".join(f"{name:<28}{CHECKS[name].claim}\n" for name in ALL))
         return 0
     try:
-        subject = Subject(with_artifacts(_manifest(command), driver), tuple(command), driver)
-    except _CannotStart as error:
+        manifest = _manifest(command)
+        registered = _registered(options.manifest, manifest)
+    except (_CannotStart, _UsageError) as error:
         sys.stderr.write(f"{error}\n")
-        return EXIT_ENVIRONMENT
+        return EXIT_USAGE if isinstance(error, _UsageError) else EXIT_ENVIRONMENT
+    subject = Subject(with_artifacts(manifest, driver), tuple(command), driver)
     try:
         card = asyncio.run(_until_stopped(subject, options))
     except _Stopped as stop:
@@ -58,16 +61,16 @@ def main(driver: Driver, command: Sequence[str], argv: Sequence[str] | None = No
     _write(card, options)
     if key is not None:
         now = datetime.datetime.now(datetime.UTC)
-        options.card.write_bytes(statement.signed(card, subject.manifest, key, now))
+        options.card.write_bytes(statement.signed(card, registered, key, now))
     return EXIT_FAILED if card.count("failed") else 0
 
 
 def with_artifacts(manifest: Manifest, driver: Driver) -> Manifest:
-    """Return the manifest of a version that names the driver's artifacts. The manifest of an app can leave them out:
-    their digests are known when a version is released. Pure."""
+    """Return the manifest that the checks run with. The manifest of an app can leave artifacts out, because their
+    digests are known when a version is released: the driver's stand for these only. They are never signed. Pure."""
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in driver.artifacts.items()}
     more = {name: ArtifactRef(digest=f"sha256:{digest}") for name, digest in digests.items()}
-    return msgspec.structs.replace(manifest, artifacts=manifest.artifacts | more)
+    return msgspec.structs.replace(manifest, artifacts=more | manifest.artifacts)
 
 
 class _UsageError(Exception):
@@ -102,6 +105,12 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write the score card as JUnit XML")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the gaps by class, as Markdown")
     parser.add_argument("--sign", type=Path, metavar="KEY", help="sign the whole score card with this private key")
+    parser.add_argument(
+        "--manifest",
+        type=Path,
+        metavar="FILE",
+        help="the registered manifest that the card is about, if its version and artifacts differ from the app's own",
+    )
     parser.add_argument("--card", type=Path, metavar="FILE", help="the signed card (default conformance.dsse)")
     return parser.parse_args(argv)
 
@@ -109,8 +118,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def _signing_key(options: argparse.Namespace) -> signatures.SigningKey | None:
     """Return the key for the card, read before the checks run. A card has all checks: a part would look conforming."""
     if options.sign is None:
-        if options.card is not None:
-            raise _UsageError("--card needs --sign KEY")
+        for name in ("card", "manifest"):
+            if getattr(options, name) is not None:
+                raise _UsageError(f"--{name} needs --sign KEY")
         return None
     if options.check or options.kind:
         raise _UsageError("--sign needs the whole run: leave out --check and --kind")
@@ -120,6 +130,22 @@ def _signing_key(options: argparse.Namespace) -> signatures.SigningKey | None:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise _UsageError(f"{options.sign} cannot be used to sign: {reason}") from error
+
+
+def _registered(file: Path | None, tested: Manifest) -> Manifest:
+    """Return the manifest that the card is about. A release sets the version and the digests of artifacts; with any
+    other difference, the card would be about an app that was not tested."""
+    if file is None:
+        return tested
+    try:
+        registered = msgspec.convert(yaml.safe_load(file.read_text()), Manifest)
+    except (OSError, ValueError, yaml.YAMLError, msgspec.ValidationError) as error:
+        raise _UsageError(f"{file} is no manifest: {error}") from error
+    as_tested = msgspec.structs.replace(registered, version=tested.version, artifacts=tested.artifacts)
+    differing = [name for name in Manifest.__struct_fields__ if getattr(as_tested, name) != getattr(tested, name)]
+    if differing:
+        raise _UsageError(f"{file} is not the manifest that is tested; these fields differ: {', '.join(differing)}")
+    return registered
 
 
 def _manifest(command: Sequence[str]) -> Manifest:

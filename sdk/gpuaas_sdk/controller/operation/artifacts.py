@@ -126,15 +126,24 @@ async def _digest(lease: Lease, instance: Instance, name: str, version: str) -> 
 
 
 async def _with_digest(lease: Lease, name: str, digest: str) -> Artifact:
-    """Return the project's artifact with this digest; if there is none, the one that the platform shares."""
+    """Return the project's artifact with this digest; if there is none, one that the platform shares. Several apps can
+    share the same content, so one that can be delivered comes before others."""
+    matches: list[Artifact] = []
     for shared in (False, True):
         async for artifact in lease.pages(artifacts.LIST, query={"name": name, "shared": shared}):
-            if artifact.digest == digest:
+            if artifact.digest == digest and _is_usable(artifact):
                 return artifact
+            matches += [artifact] if artifact.digest == digest else []
+    if matches:
+        return matches[0]
     raise Permanent(
         f"This project has no artifact {name} with the digest {digest}.",
         fix="Publish, verify and promote the artifact first.",
     )
+
+
+def _is_usable(artifact: Artifact) -> bool:
+    return artifact.trust == "verified" and artifact.lifecycle in ("promoted", "deprecated")
 
 
 def _failure(placement: ArtifactPlacement, error: TaskError, done: str) -> Temporary | Permanent:
