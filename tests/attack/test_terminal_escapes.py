@@ -36,7 +36,7 @@ NOT_TEXT = frozenset({"usage export", "agent register", "app init", "app conform
 REASON = "a reason of ten characters"
 DIGEST = f"sha256:{'a' * 64}"
 FILE = "FILE"
-"""Stands for the file with a body that the endpoint accepts."""
+"""Means the file with a body that the endpoint accepts."""
 ARGUMENTS = {
     "agent upgrade": ["1", "--to", "1", "--reason", REASON],
     "artifact publish": ["1", "--media-type", "text/plain", "--url", "http://x", "--size", "1", "--digest", DIGEST],
