@@ -4,14 +4,17 @@ from typing import Any
 
 import pytest
 from gpuaas_app_ray import controller
+from gpuaas_app_ray.checks import View
 from gpuaas_app_ray.workload import ray
 from gpuaas_app_ray_conformance import RayDriver
 from gpuaas_sdk.conformance.command import with_artifacts
 from gpuaas_sdk.conformance.direct import DirectMachines
 from gpuaas_sdk.conformance.installs import ACCOUNTS
 from gpuaas_sdk.controller import Instance, Member
+from gpuaas_sdk.failures import Temporary
 from gpuaas_sdk.installs import wheels
-from gpuaas_sdk.testing import FakePlatform
+from gpuaas_sdk.machine import Machine, Ran
+from gpuaas_sdk.testing import FakeMachines, FakePlatform
 
 NAMES = ("n1", "n2", "n3")
 
@@ -115,3 +118,15 @@ async def test_a_preview_of_what_ends_the_head_shows_what_people_lose_and_that_o
         stop = await cluster.preview(instance, "stop")
         drain = await cluster.preview(instance, "drain", "n2")
     assert (stop.notes, drain.notes) == ([controller.Ray.ends], [])
+
+
+@pytest.mark.parametrize("active", [True, False])
+async def test_a_machine_without_the_program_is_idle_only_if_ray_does_not_run(active: bool) -> None:
+    ended = Ran(0 if active else 3, "", "")
+    machines = FakeMachines(lambda argv: ended if argv[0] == "systemctl" else Ran(2, "", "no such file"))
+    machine = Machine(machines.host("n2"))
+    if active:
+        with pytest.raises(Temporary, match="cannot look at Ray on n2: no such file"):
+            await ray.look(machine, "worker", "n2")
+    else:
+        assert await ray.look(machine, "worker", "n2") == View()

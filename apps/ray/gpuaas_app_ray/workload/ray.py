@@ -60,13 +60,14 @@ async def stop(machine: Machine) -> None:
 
 
 async def look(machine: Machine, role: str, address: str) -> View:
-    """Return what Ray does on the machine now."""
+    """Return what Ray does on the machine now. If that cannot be read while Ray may run, it is not idle."""
     url = f"{DASHBOARD}/api/gcs_healthz" if role == "head" else f"http://{address}:52365/api/local_raylet_healthz"
     ran = await machine.run("python3", PROGRAM, "look", url, check=False)
     if ran.exit_status == 0:
         return msgspec.json.decode(ran.stdout, type=View)
-    if (await machine.run("test", "-e", PROGRAM, check=False)).exit_status == 0:
-        raise Temporary(f"cannot look at Ray on {machine.hostname}: {ran.stderr.strip()[-300:]}")
+    for argv in (("test", "-e", PROGRAM), ("systemctl", "is-active", UNIT)):
+        if (await machine.run(*argv, check=False)).exit_status == 0:
+            raise Temporary(f"cannot look at Ray on {machine.hostname}: {ran.stderr.strip()[-300:]}")
     return View()
 
 
