@@ -59,7 +59,6 @@ class PlacingApp:
 
     async def deploy(self, allocation_id: str) -> tuple[str, operations.Operation]:
         """The instance's id, and how the deploy ended."""
-        await self._admin.call(catalog.VERSION_PUBLISH, catalog.PublishVersion(), app_slug=SLUG, version="1.0.0")
         await self._call(catalog.ENTITLEMENT_SET, catalog.SetEntitlement(enabled=True), app_slug=SLUG)
         inputs = {"head_allocation": allocation_id}
         body = instances.DeployInstance(name=SLUG, app_slug=SLUG, topology="solo", inputs=inputs)
@@ -80,8 +79,9 @@ class PlacingApp:
 
     @contextlib.asynccontextmanager
     async def controller(self, folder: Path) -> AsyncIterator[None]:
-        """At work with a service account of its own, after the app was registered."""
+        """At work with a service account of its own, after the app was published: the account gets what it needs."""
         await self._admin.call(catalog.VERSION_REGISTER, msgspec.convert(MANIFEST, catalog.Manifest))
+        await self._admin.call(catalog.VERSION_PUBLISH, catalog.PublishVersion(), app_slug=SLUG, version="1.0.0")
         body = identity.CreateServiceAccount(name=SLUG, apps=[SLUG])
         account = await self._call(identity.SERVICE_ACCOUNT_CREATE, body)
         about = {"service_account_id": account.service_account_id}
