@@ -25,7 +25,7 @@ Show = Callable[[str], None]
 class Wanted(msgspec.Struct, frozen=True):
     """What to make a bundle of.
 
-    Wanted(KV, "forky", "http://deb.debian.org/debian")"""
+    Wanted(KV, "forky", "http://mirror.example/debian")"""
 
     footprint: Footprint
     release: str

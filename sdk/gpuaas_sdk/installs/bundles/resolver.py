@@ -30,7 +30,7 @@ class Apt:
     """An apt with its own lists, sources and list of installed packages. Proxies and keys are those of the host.
 
     apt = Apt(Path("work"), "amd64")
-    apt.use(["deb http://deb.debian.org/debian trixie main"])
+    apt.use(["deb http://mirror.example/debian trixie main"])
     apt.resolve(["kv-server"])"""
 
     def __init__(self, folder: Path, architecture: str) -> None:
