@@ -1,6 +1,6 @@
 """Compare deploys of one controller and 3, 8 and 16 workers with a parallel shell script on the same machines; then
-measure adds to a cluster: one worker whose packages are installed already against the registration of its slurmd alone,
-and sixteen against one.
+compare upgrades with another script, and measure adds to a cluster: one worker whose packages are installed already
+against the registration of its slurmd alone, and sixteen against one.
 
 Each side gets new machines, and the rounds alternate which side is first. Every line has the load of the host, because
 other programs on it change the times, but hardly their ratio. A round of everything takes about fifteen minutes on two
@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench import slurm_machines
+from bench.campaign import versions
 from bench.slurm_machines import Cloud
 
 Machines = Callable[[int], contextlib.AbstractContextManager[Cloud]]
@@ -38,6 +39,7 @@ def run(arguments: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench deploy", description=__doc__)
     parser.add_argument("--workers", type=int, nargs="*", default=[3, 8, 16], help="sizes of the deployed clusters")
     parser.add_argument("--rounds", type=int, default=2, help="of each size; the medians are compared")
+    parser.add_argument("--upgraded", type=int, default=2, help="workers of the upgraded cluster; 0: no upgrade")
     parser.add_argument("--added", type=int, default=_MANY, help="how many workers the large add has; 0: no adds")
     parser.add_argument("--lab", default="bench", help="name of the lab that is started and deleted")
     parser.add_argument("--port", type=int, default=7191, help="port of its server")
@@ -49,21 +51,35 @@ def run(arguments: Sequence[str] = ()) -> None:
     machines = functools.partial(slurm_machines.started, lab_name=options.lab, port=options.port)
     for workers in options.workers:
         _deploys(machines, workers, options.rounds)
+    if options.upgraded:
+        _upgrades(machines, options.upgraded, options.rounds)
     if options.added:
         _adds(machines, options.added, options.rounds)
 
 
 def _deploys(machines: Machines, workers: int, rounds: int) -> None:
+    _compared(machines, workers, rounds, "deploy of 1+{} with a first job", (_by_platform, _by_hand))
+
+
+def _upgrades(machines: Machines, workers: int, rounds: int) -> None:
+    """Both sides upgrade a cluster that they deployed, from the same bundle, with a backup and one worker first."""
+    _compared(machines, workers, rounds, "upgrade of 1+{} with its jobs", (_upgraded_by_platform, _upgraded_by_hand))
+
+
+def _compared(
+    machines: Machines, workers: int, rounds: int, what: str, of: tuple[Callable[[Cloud], float], ...]
+) -> None:
     times: dict[str, list[float]] = {"platform": [], "by hand": []}
-    sides: list[tuple[str, Callable[[Cloud], float]]] = [("platform", _by_platform), ("by hand", _by_hand)]
+    sides = list(zip(times, of, strict=True))
     for number in range(1, rounds + 1):
-        for name, deploy in sides:
+        for name, measured_s in sides:
             with machines(1 + workers) as cloud:
-                times[name].append(deploy(cloud))
-            print(f"1+{workers}, round {number}: {name} {times[name][-1]:.1f} s, {_load()}", flush=True)
+                times[name].append(measured_s(cloud))
+            title = what.format(workers)
+            print(f"{title}, round {number}: {name} {times[name][-1]:.1f} s, {_load()}", flush=True)
         sides.reverse()
     platform_s, by_hand_s = statistics.median(times["platform"]), statistics.median(times["by hand"])
-    print(f"deploy of 1+{workers} with a first job: platform / by hand = {platform_s / by_hand_s:.2f}", flush=True)
+    print(f"{what.format(workers)}: platform / by hand = {platform_s / by_hand_s:.2f}", flush=True)
 
 
 def _by_platform(cloud: Cloud) -> float:
@@ -71,23 +87,36 @@ def _by_platform(cloud: Cloud) -> float:
     return cloud.deploy(controller, workers)
 
 
+def _upgraded_by_platform(cloud: Cloud) -> float:
+    _by_platform(cloud)  # Before the newer version is there: a deploy takes the newest one.
+    return cloud.upgrade(versions.publish(cloud.gpuaas, cloud.home))
+
+
+def _upgraded_by_hand(cloud: Cloud) -> float:
+    _by_hand(cloud)
+    return _ran_by_hand(cloud, "upgrade_by_hand.sh", str(versions.bundle()))
+
+
 def _adds(machines: Machines, many: int, rounds: int) -> None:
     with machines(2 + many) as cloud:
         controller, first, *others = cloud.names
         cloud.install_packages(others)
         cloud.deploy(controller, [first])
-        ones, alones = list[float](), list[float]()
+        ones, firsts, alones = list[float](), list[float](), list[float]()
         for number in range(1, rounds + 1):
             ones.append(cloud.add(others[:1]))
+            firsts.append(cloud.first_job_s())
             alones.append(_registration_s(cloud, others[0], controller))
             cloud.remove(others[0])
             print(
-                f"add, round {number}: platform {ones[-1]:.1f} s, slurmd alone {alones[-1]:.1f} s, {_load()}",
+                f"add, round {number}: platform {firsts[-1]:.1f} s to the first job, {ones[-1]:.1f} s in all, "
+                f"slurmd alone {alones[-1]:.1f} s, {_load()}",
                 flush=True,
             )
         many_s = cloud.add(others)
-    one_s, alone_s = statistics.median(ones), statistics.median(alones)
-    print(f"add one worker with packages to its first job / registration of slurmd alone = {one_s / alone_s:.2f}")
+    one_s, first_s, alone_s = (statistics.median(times) for times in (ones, firsts, alones))
+    print(f"add one worker with packages to its first job / registration of slurmd alone = {first_s / alone_s:.2f}")
+    print(f"the whole operation / registration of slurmd alone = {one_s / alone_s:.2f}")
     print(f"add {many} workers: {many_s:.1f} s, {_load()}; / add one worker = {many_s / one_s:.2f}", flush=True)
 
 
@@ -113,11 +142,16 @@ def _by_hand(cloud: Cloud) -> float:
     for machine in cloud.names:
         write = "mkdir -p -m 700 /root/.ssh && cat > /root/.ssh/authorized_keys"
         cloud.lab("exec", machine, "--", "sh", "-c", write, input=public)
+    return _ran_by_hand(cloud, "by_hand.sh")
+
+
+def _ran_by_hand(cloud: Cloud, name: str, *arguments: str) -> float:
+    """Run a shell script that ends with a job on all workers. Return how long it took."""
     addresses = [cloud.lab("address", machine).strip() for machine in cloud.names]
-    script = Path(__file__).with_name("by_hand.sh")
+    command = [str(Path(__file__).with_name(name)), str(cloud.home / "root-key"), *arguments, *addresses]
     started = time.monotonic()
-    result = subprocess.run([str(script), str(key), *addresses], capture_output=True, text=True, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
     took_s = time.monotonic() - started
     if sorted(result.stdout.split()) != sorted(cloud.names[1:]):
-        raise SystemExit(f"bench: the shell script did not start the cluster:\n{result.stdout}{result.stderr}")
+        raise SystemExit(f"bench: {name} did not start the cluster:\n{result.stdout}{result.stderr}")
     return took_s

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 BIN = Path(sys.executable).parent
 _PRESENT = """
@@ -46,6 +47,10 @@ class Cloud:
         self.gpuaas("member", "add", "bench", "--role", "worker", *machines)
         return self._last_operation_s()
 
+    def upgrade(self, version: str) -> float:
+        self.gpuaas("upgrade", "bench", "--version", version)
+        return self._last_operation_s()
+
     def remove(self, worker: str) -> None:
         self.gpuaas("member", "remove", "bench", worker)
 
@@ -67,11 +72,23 @@ class Cloud:
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda name: self.on(name, _PRESENT), machines))
 
+    def first_job_s(self) -> float:
+        """Return how many seconds the last operation took until the first jobs on its new workers had ended."""
+        operation = self._last_operation()
+        jobs = [step["ended_at"] for step in operation["steps"] if step["name"] == "first job runs"]
+        return _seconds(operation["created_at"], max(jobs))
+
     def _last_operation_s(self) -> float:
+        operation = self._last_operation()
+        return _seconds(operation["created_at"], operation["ended_at"])
+
+    def _last_operation(self) -> Any:
         instance = json.loads(self.gpuaas("get", "instance", "bench", "-o", "json"))
-        operation = json.loads(self.gpuaas("get", "operation", instance["last_operation_id"], "-o", "json"))
-        started, ended = (datetime.datetime.fromisoformat(operation[name]) for name in ("created_at", "ended_at"))
-        return (ended - started).total_seconds()
+        return json.loads(self.gpuaas("get", "operation", instance["last_operation_id"], "-o", "json"))
+
+
+def _seconds(start: str, end: str) -> float:
+    return (datetime.datetime.fromisoformat(end) - datetime.datetime.fromisoformat(start)).total_seconds()
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ import asyncio
 import json
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from gpuaas_lab.main import DEFAULT_STATE
@@ -23,24 +24,30 @@ async def offer(cluster: Cluster) -> str:
 
 
 def _offer(cluster: Cluster) -> str:
-    run, folder, bundle = cluster.cloud.gpuaas, cluster.folder, _bundle()
-    public, signature = folder / "bundles.pub", Path(f"{bundle}.dsse")
+    version = publish(cluster.cloud.gpuaas, cluster.folder)
+    cluster.journal.note("start", f"app version {version} from {BUNDLE}")
+    return version
+
+
+def publish(run: Callable[..., object], folder: Path) -> str:
+    """Publish the bundle and the app version that installs it with this command line. Return the version."""
+    made = bundle()
+    public, signature = folder / "bundles.pub", Path(f"{made}.dsse")
     _ran("openssl", "pkey", "-in", str(KEY), "-pubout", "-out", str(public))
     run("artifact", "trust", "add", "bundles", str(public))
-    content = ("--file", str(bundle), "--media-type", "application/x-tar", "--signature", str(signature))
+    content = ("--file", str(made), "--media-type", "application/x-tar", "--signature", str(signature))
     run("artifact", "publish", "slurm-packages", *content)
     run("artifact", "verify", "slurm-packages")
     run("artifact", "promote", "slurm-packages", "--channel", "stable")
     manifest = folder / "version.json"
-    manifest.write_text(_ran(str(BIN / "gpuaas-slurm"), "bundle", "manifest", str(bundle)))
+    manifest.write_text(_ran(str(BIN / "gpuaas-slurm"), "bundle", "manifest", str(made)))
     version = str(json.loads(manifest.read_text())["version"])
     run("app", "register", str(manifest))
     run("app", "publish", "slurm", version)
-    cluster.journal.note("start", f"app version {version} from {bundle}")
     return version
 
 
-def _bundle() -> Path:
+def bundle() -> Path:
     """Return the bundle. It is made if there is none, which downloads packages for half a minute."""
     if not CACHE.exists():
         CACHE.parent.mkdir(parents=True, exist_ok=True)
