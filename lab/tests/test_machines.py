@@ -173,6 +173,22 @@ def test_a_machine_whose_power_was_cut_starts_again_and_runs_services() -> None:
 
 
 @pytest.mark.usefixtures("three_machines")
+def test_a_machine_whose_power_was_cut_tells_its_peers_nothing() -> None:
+    address = lab("address", "gpu-2").strip()
+    with socket.create_connection((address, 22), timeout=5) as connection:
+        assert connection.recv(64).startswith(b"SSH-")
+        lab("kill", "gpu-2")
+        connection.settimeout(1)
+        with pytest.raises(TimeoutError):
+            connection.recv(64)
+    with pytest.raises(OSError) as no_answer:  # noqa: PT011 - the kernel answers for a closed port of a running machine.
+        socket.create_connection((address, 22), timeout=5)
+    assert not isinstance(no_answer.value, ConnectionRefusedError)
+    lab("start", "gpu-2")
+    assert on("gpu-2", "hostname").strip() == "gpu-2"
+
+
+@pytest.mark.usefixtures("three_machines")
 def test_a_machine_powered_off_from_inside_is_shown_as_stopped() -> None:
     run("exec", "gpu-3", "--", "systemctl", "poweroff")
     wait_until(lambda: states()["gpu-3"] == "stopped")
