@@ -1,6 +1,6 @@
 """Publish, verify, promote and end artifacts. `instances` uses `deployable` when an app is deployed."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import msgspec
 from gpuaas_contract import errors
@@ -87,23 +87,21 @@ async def list_artifacts(reader: db.Reader, call: Call[Path, ArtifactQuery]) -> 
     if not shared:
         return await paging.encoded(reader, store.ARTIFACTS, query, where, *values)
     page = await paging.documents(reader, store.ARTIFACTS, query, where, *values)
-    items = msgspec.json.encode(await _in_project(reader, call, page.items))
+    is_hidden = await _hidden(reader, call)
+    items = msgspec.json.encode([artifact for artifact in page.items if not is_hidden(artifact)])
     return EncodedPage(msgspec.Raw(items), page.next_page_token)
 
 
 async def get(reader: db.Reader, call: ArtifactCall) -> Artifact:
-    return (await _in_project(reader, call, [await visible(reader, call)]))[0]
+    return await visible(reader, call)
 
 
-async def _in_project(reader: db.Reader, call: Call, artifacts: list[Artifact]) -> list[Artifact]:
-    """Return the artifacts as a project sees them: an app that is not in its catalog is not named as an owner."""
+async def _hidden(reader: db.Reader, call: Call) -> Callable[[Artifact], bool]:
+    """Return which artifacts do not exist for the project of the call: those of apps that it was never entitled to."""
     if call.project is None:
-        return artifacts
-    shown = await catalog.shown_slugs(reader, call.project.project_id)
-    return [
-        artifact if artifact.app_slug in shown else msgspec.structs.replace(artifact, app_slug="")
-        for artifact in artifacts
-    ]
+        return lambda artifact: False
+    slugs = await catalog.entitled_slugs(reader, call.project.project_id)
+    return lambda artifact: bool(artifact.app_slug) and artifact.app_slug not in slugs
 
 
 async def own(reader: db.Reader, call: ArtifactCall) -> Artifact:
@@ -134,13 +132,14 @@ async def uploaded(tx: db.Tx, call: ArtifactCall, _: None) -> Artifact:
 
 async def _named(reader: db.Reader, call: ArtifactCall, *scopes: str) -> Artifact:
     """Return the artifact with this id, digest or unique name, from the first of the scopes that has a match."""
-    named = call.path.artifact_id
+    named, is_hidden = call.path.artifact_id, await _hidden(reader, call)
     artifact = await store.ARTIFACTS.get(reader, named)
     for scope in scopes:
         if artifact is None:
-            matches = [match for match in await store.called(reader, scope, named) if _is_of_path(call, match)]
+            called = await store.called(reader, scope, named)
+            matches = [match for match in called if _is_of_path(call, match) and not is_hidden(match)]
             artifact = names.only(matches, named, lambda artifact: artifact.artifact_id)
-    if artifact is None or artifact.scope not in scopes or not _is_of_path(call, artifact):
+    if artifact is None or artifact.scope not in scopes or not _is_of_path(call, artifact) or is_hidden(artifact):
         raise errors.NotFound
     return artifact
 

@@ -124,7 +124,7 @@ async def get_project_app(reader: db.Reader, call: Call[ProjectAppPath]) -> AppV
     return shown[0]
 
 
-shown_slugs = store.shown_slugs
+entitled_slugs = store.entitled_slugs
 
 
 async def check_person(call: Call, body: SetEntitlement) -> SetEntitlement:

@@ -55,9 +55,10 @@ async def app_exists(reader: db.Reader, app_slug: str, *, registered: bool = Tru
     return await reader.one(sql, app_slug) is not None
 
 
-async def shown_slugs(reader: db.Reader, project_id: str) -> set[str]:
-    sql = f"SELECT DISTINCT app_slug FROM app_versions WHERE {SHOWN}"  # noqa: S608 - SHOWN is ours
-    return {str(row[0]) for row in await reader.all(sql, project_id)}
+async def entitled_slugs(reader: db.Reader, project_id: str) -> set[str]:
+    """Return the apps of the project's entitlements, also of disabled ones: instances can still run."""
+    rows = await reader.all("SELECT app_slug FROM entitlements WHERE project_id = $1", project_id)
+    return {str(row[0]) for row in rows}
 
 
 async def offered_manifests(reader: db.Reader, app_slug: str) -> list[Manifest]:

@@ -9,6 +9,7 @@ from gpuaas_contract import (
     bindings,
     catalog,
     conformance,
+    deliveries,
     errors,
     events,
     identity,
@@ -31,6 +32,12 @@ async def _publisher(world: World, app_slug: str = "toy") -> tuple[Person, str]:
     )
     assert bound.scope == f"app:{app_slug}"
     return ada, bound.binding_id
+
+
+async def _tenant_admin(world: World) -> str:
+    """Return the token of an admin of the first org."""
+    org_id = (await world.call(identity.ORG_LIST)).items[0].org_id
+    return (await world.person("tess", "tenant_admin", org_id)).token
 
 
 async def test_a_publisher_registers_and_publishes_versions_of_their_own_app_only(world: World) -> None:
@@ -147,15 +154,12 @@ async def test_a_publisher_looks_after_the_artifacts_of_their_own_app(world: Wor
 
 async def test_tenants_do_not_discover_an_app_before_it_is_published(world: World) -> None:
     ada, _ = await _publisher(world)
-    org_id = (await world.call(identity.ORG_LIST)).items[0].org_id
-    tess = (await world.person("tess", "tenant_admin", org_id)).token
-    signer = artifact_world.Signer()
+    tess = await _tenant_admin(world)
     await world.call(catalog.APP_VERSION_REGISTER, MANIFEST, app_slug="toy", token=ada.token)
-    mine = await artifact_world.of_app(world, signer, b"mine", token=ada.token)
 
     async def seen() -> list[tuple[int, str]]:
-        """Status and code of what a tenant can ask about the app, and the owner that its artifacts name."""
-        answers = [
+        """Status and code of what a tenant can ask about the app."""
+        return [
             (answer.status_code, answer.json().get("code", ""))
             for slug in ("toy", "absent")
             for answer in (
@@ -163,15 +167,42 @@ async def test_tenants_do_not_discover_an_app_before_it_is_published(world: Worl
                 await world.send(identity.SERVICE_ACCOUNT_CREATE, {"name": f"of-{slug}", "apps": [slug]}, token=tess),
             )
         ]
-        listed = await world.call(artifacts.LIST, query={"shared": True}, token=tess)
-        shown = await world.call(artifacts.GET, artifact_id=mine.artifact_id, token=tess)
-        return [*answers, *((0, item.app_slug) for item in (*listed.items, shown))]
 
     absent = [(404, "not_found"), (404, "app_unknown")]
-    assert await seen() == [*absent, *absent, (0, ""), (0, "")]
-    assert (await world.call(artifacts.APP_GET, artifact_id=mine.artifact_id, app_slug="toy")).app_slug == "toy"
+    assert await seen() == [*absent, *absent]
     await world.call(catalog.VERSION_PUBLISH, {}, app_slug="toy", version="1.0.0")
-    assert await seen() == [(200, ""), (201, ""), *absent, (0, "toy"), (0, "toy")]
+    assert await seen() == [(200, ""), (201, ""), *absent]
+
+
+async def test_the_artifacts_of_an_app_do_not_exist_for_a_project_that_was_never_entitled(world: World) -> None:
+    ada, _ = await _publisher(world)
+    tess = await _tenant_admin(world)
+    await world.call(catalog.APP_VERSION_REGISTER, MANIFEST, app_slug="toy", token=ada.token)
+    await world.call(catalog.VERSION_PUBLISH, {}, app_slug="toy", version="1.0.0")
+    signer = artifact_world.Signer()
+    await world.call(trust_keys.SHARED_TRUST_KEY_PUT, {"public_key_pem": signer.public_pem()}, trust_key_id="release")
+    mine = await artifact_world.of_app(world, signer, b"mine", token=ada.token)
+    promote: dict[str, Any] = {"app_slug": "toy", "artifact_id": mine.artifact_id, "token": ada.token}
+    await world.call(artifacts.APP_VERIFY, {}, **promote)
+    await world.call(artifacts.APP_PROMOTE, {"channel": "stable"}, **promote)
+
+    async def seen() -> list[int]:
+        """How many artifacts are listed, and the status of each request for this one."""
+        listed = await world.call(artifacts.LIST, query={"shared": True}, token=tess)
+        answers = [
+            answer
+            for named in (mine.artifact_id, mine.digest, mine.name)
+            for answer in (
+                await world.send(artifacts.GET, artifact_id=named, token=tess),
+                await world.send(deliveries.DELIVERY_CREATE, {"purpose": "look"}, artifact_id=named, token=tess),
+            )
+        ]
+        return [len(listed.items), *(answer.status_code for answer in answers)]
+
+    assert await seen() == [0, *[404] * 6]
+    for enabled in (True, False):  # Instances of an app whose entitlement was disabled still run.
+        await world.call(catalog.ENTITLEMENT_SET, {"enabled": enabled}, app_slug="toy", token=tess)
+        assert await seen() == [1, *[200, 201] * 3]
 
 
 async def test_the_artifacts_of_another_app_stop_nothing(world: World) -> None:
