@@ -309,9 +309,11 @@ class FakeSlurm:
             self.jobs += self.jobs_at_close
         return OK
 
-    def register(self, name: str) -> None:
-        """Have slurmd register, as it does when its machine starts. A drain stays."""
-        self.nodes[name] = sorted({"IDLE"} | ({"DRAIN"} & set(self.nodes.get(name, []))))
+    def register(self, name: str, role: str = "worker") -> None:
+        """Have slurmd register, as it does when its machine starts. A drain stays, and the role of the first time."""
+        known = self.queue.features.setdefault(name, [role])
+        fault = set() if role in known else {"DRAIN", "INVALID_REG"}
+        self.nodes[name] = sorted({"IDLE"} | fault | ({"DRAIN"} & set(self.nodes.get(name, []))))
 
     def _set_node(self, name: str, state: str, reason: list[str]) -> Ran:
         self.changes.append(f"{state} {name}")
@@ -346,6 +348,7 @@ class FakeSlurm:
             return Ran(1, "", "slurm_update error: Requested node state is busy")
         self.changes.append(f"delete {name}")
         self.nodes.pop(name, None)
+        self.queue.features.pop(name, None)
         if self.on_delete:
             self.on_delete()
         return OK

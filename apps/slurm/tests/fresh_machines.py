@@ -151,12 +151,14 @@ class FreshHost(FakeHost):
         version = self.slurm_version.split("-")[0]
         self.started.append(f"{unit} {version}")
         if unit == "slurmd":
-            match = re.search(r"--conf-server (\S+)", self.files.get(config.SLURMD_UNIT_PATH, b"").decode())
+            unit_file = self.files.get(config.SLURMD_UNIT_PATH, b"").decode()
+            match = re.search(r"--conf-server (\S+)", unit_file)
             self.conf_server = match[1] if match else ""
+            feature = re.search(r"Feature=(\w+)", unit_file)
         if unit == "slurmd" and self._is_lost():
             self._slurm.nodes[self.hostname] = ["IDLE", "NOT_RESPONDING"]
         elif unit == "slurmd" and self.hostname not in self._faults.silent_nodes:
-            self._slurm.register(self.hostname)
+            self._slurm.register(self.hostname, feature[1] if feature else "worker")
             self._slurm.versions[self.hostname] = version
         if unit == "slurmctld":
             self._slurm.is_up, self._slurm.version = True, version

@@ -10,6 +10,7 @@ from gpuaas_sdk.failures import Permanent
 from gpuaas_sdk.installs import units
 from gpuaas_sdk.machine import Machine
 
+from gpuaas_app_slurm import roles as role_names
 from gpuaas_app_slurm.settings import Settings
 from gpuaas_app_slurm.workload import accounting, keys, moves, nodes, reporter, rest, slurm, state
 
@@ -41,7 +42,12 @@ async def node(
         await progress(f"gave {machine.hostname} the key of the cluster")
         if await reporter.is_remembered(machine):
             await reporter.remember(machine)  # Every other file was put back above, so no edit is adopted.
-    registered = _is_registered(await nodes.read(controller, machine.hostname))
+    node = await nodes.read(controller, machine.hostname)
+    if node is not None and not state.has_role(node, role := role_names.of_node(roles_here)):
+        await progress(f"deleting the record of {machine.hostname} in Slurm, which is not that of a {role}")
+        await slurm.delete_stale_node(controller, node, role)
+        node = None
+    registered = _is_registered(node)
     if restarts or changed or moved or new_key or not registered or not await is_active(machine, "slurmd"):
         await restart(machine, "slurmd", progress)
     await _until_usable(machine, controller, settings, progress)

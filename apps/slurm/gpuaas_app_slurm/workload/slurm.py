@@ -87,7 +87,7 @@ async def install(
     server = home.SERVER_PACKAGES if homes.is_exported and on_controller else ()
     more = (*nfs, *server, *more)
     await packages.install(machine, footprint.SLURM, receipt, roles, more, source, versions.refuse_old_slurm)
-    node_role = next((role for role in roles if role != role_names.CONTROLLER), "")
+    node_role = role_names.of_node(roles)
     seen = await facts.read(machine) if controller_address and node_role else None
     more_files = reporter.files(machine.hostname, receipt.roles)
     await machine.run_all(
@@ -173,7 +173,7 @@ async def join(
     """Make the machine a node of the cluster, unless it is one already. `prepared`: `install` returned it just now."""
     looks = looks or nodes.Looks(controller)
     node = await looks.node(worker.hostname)
-    if _is_fit(node) and await _is_active(worker):
+    if _is_fit(node, role) and await _is_active(worker):
         return
     version = footprint.SLURM.software.version(await packages.software_versions(worker, footprint.SLURM))
     versions.require_same_release(worker.hostname, version, common.version)
@@ -184,7 +184,7 @@ async def join(
             "the partition of this cluster takes every machine for jobs, because an earlier release deployed it",
             fix="deploy the instance again to use login machines",
         )
-    await _delete_stale_node(controller, node)
+    await delete_stale_node(controller, node, role)
     key = _key(worker, controller, common)
     await progress(f"starting slurmd on {worker.hostname}")
     if prepared is None:
@@ -256,20 +256,28 @@ async def _is_active(worker: Machine) -> bool:
     return (await worker.run("systemctl", "is-active", "-q", "slurmd", check=False)).exit_status == 0
 
 
-def _is_fit(node: state.Node | None) -> bool:
+def _is_fit(node: state.Node | None, role: str) -> bool:
     unfit = {"DOWN", "NOT_RESPONDING", "INVALID_REG", "UNKNOWN"}
-    return node is not None and not node.flags & unfit and not state.is_given_up(node)
+    return node is not None and not node.flags & unfit and not state.is_given_up(node) and state.has_role(node, role)
 
 
-async def _delete_stale_node(controller: Machine, node: state.Node | None) -> None:
-    """Delete the record of a node before it joins again if it is down or was given up: the record has the old hardware
-    counts, and takes no jobs."""
-    if node is None or state.drained_by_others(node):
+async def delete_stale_node(controller: Machine, node: state.Node | None, role: str) -> None:
+    """Delete the record of a node before it joins again if it is down, was given up or had another role: the record has
+    the old hardware counts and partitions."""
+    if node is None:
         return
-    if not (node.flags & {"DOWN", "INVALID_REG"} or state.is_given_up(node)):
+    has_role = state.has_role(node, role)
+    if has_role and state.drained_by_others(node):
         return
-    if not await nodes.jobs_on(controller, node.name):
+    if has_role and not (node.flags & {"DOWN", "INVALID_REG"} or state.is_given_up(node)):
+        return
+    if not (jobs := await nodes.jobs_on(controller, node.name)):
         await nodes.delete(controller, node.name)
+    elif not has_role:
+        raise Permanent(
+            f"{len(jobs)} jobs still run on {node.name}, which was not a {role} machine before",
+            fix=f"wait until they end (squeue -w {node.name}), then retry",
+        )
 
 
 async def _wait_until_idle(worker: Machine, looks: nodes.Looks, settings: Settings, progress: Show) -> None:

@@ -34,6 +34,7 @@ class Node(msgspec.Struct, frozen=True):
     memory_mb: int = 0
     gpus: int = 0
     version: str = ""
+    features: tuple[str, ...] = ()
 
     @property
     def slurm_state(self) -> str:
@@ -75,6 +76,12 @@ def parse_nodes(text: str) -> tuple[Node, ...]:
 
 def parse_jobs(text: str) -> tuple[Job, ...]:
     return tuple(_job(raw) for raw in _answer(text)["jobs"])
+
+
+def has_role(node: Node, role: str) -> bool:
+    """Return whether the record of the node was made for this role. A node that joins again keeps its old record, with
+    the GPUs and the partitions of then. Nodes of an earlier release have no feature and are workers."""
+    return role in (node.features or ("worker",))
 
 
 def controller_answers(ping: str) -> Check:
@@ -285,6 +292,7 @@ def _node(raw: dict[str, Any]) -> Node:
         memory_mb=raw.get("real_memory", 0),
         gpus=gpu_count(raw.get("gres", "")),
         version=raw.get("version", ""),
+        features=tuple(raw.get("active_features", ())),
     )
 
 
