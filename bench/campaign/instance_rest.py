@@ -9,11 +9,12 @@ from bench.campaign.cluster import Cluster
 from bench.campaign.rest import OPERATIONS_S, until_none
 
 RUNNING_S = 180.0
+REASON = "after the schedule"
 
 
 async def changes_end(cluster: Cluster, acts: Acts) -> None:
-    """Retry the last change of the instance if it failed half-way; undo it if a retry fails. An upgrade whose exits are
-    gone, because a member was changed after it, is requested again."""
+    """Retry the last change of the instance if it failed half-way; undo it if a retry fails. An upgrade or reconfigure
+    whose exits are gone, because a member was changed after it, is requested again."""
     failed = await _left(cluster)
     if failed is None:
         return
@@ -26,29 +27,37 @@ async def changes_end(cluster: Cluster, acts: Acts) -> None:
         cluster.journal.note("operation", f"{ended.kind} {ended.operation_id} {ended.status}{error}")
         if ended.status in ("succeeded", "cancelled"):
             return
-    if failed.kind == "upgrade" and await _upgraded(cluster, failed):
+    if failed.kind in ("upgrade", "reconfigure") and await _done_again(cluster, failed):
         return
     cluster.journal.violated("healthy", f"{failed.kind} {failed.operation_id} cannot be finished or undone")
 
 
-async def _upgraded(cluster: Cluster, failed: Operation) -> bool:
-    body = instances.UpgradeInstance(version=failed.to_version, reason="after the schedule")
+async def _done_again(cluster: Cluster, failed: Operation) -> bool:
     try:
-        operation = await cluster.change(instances.UPGRADE, body)
+        operation = await _request_again(cluster, failed)
     except ApiError as error:
-        cluster.journal.note("refused", f"upgrade again: {error}")
+        cluster.journal.note("refused", f"{failed.kind} again: {error}")
         return False
     ended = await cluster.project.ended(operation.operation_id, OPERATIONS_S)
     error_text = f": {ended.error.message}" if ended.error else ""
-    cluster.journal.note("operation", f"upgrade again: {ended.operation_id} {ended.status}{error_text}")
+    cluster.journal.note("operation", f"{failed.kind} again: {ended.operation_id} {ended.status}{error_text}")
     return ended.status == "succeeded"
+
+
+async def _request_again(cluster: Cluster, failed: Operation) -> Operation:
+    if failed.kind == "upgrade":
+        upgrade = instances.UpgradeInstance(version=failed.to_version, reason=REASON)
+        return await cluster.change(instances.UPGRADE, upgrade)
+    left_out = dict.fromkeys(failed.inputs_before.keys() - failed.inputs.keys())
+    reconfigure = instances.ReconfigureInstance(inputs={**left_out, **failed.inputs}, reason=REASON)
+    return await cluster.change(instances.RECONFIGURE, reconfigure)
 
 
 async def starts(cluster: Cluster) -> None:
     """Start a stopped instance. It has to succeed."""
     if (await cluster.instance()).baseline != "stopped":
         return
-    body = instances.ChangeInstance(reason="after the schedule")
+    body = instances.ChangeInstance(reason=REASON)
     try:
         operation = await cluster.change(instances.START, body)
     except ApiError as error:

@@ -112,6 +112,10 @@ class FakeSlurm:
     """The slurm.conf that slurmctld has read."""
     refuses: str = ""
     """A text that slurmctld refuses in a slurm.conf."""
+    ends_at: str = ""
+    """A text in a slurm.conf with which slurmctld ends when it reads it."""
+    ends_times: int = 0
+    """How often."""
     ignores: str = ""
     """A text whose lines slurmctld reads and does not use."""
     is_up: bool = True
@@ -283,6 +287,10 @@ class FakeSlurm:
 
     def load(self, text: str) -> Ran:
         """Read a slurm.conf, as `scontrol reconfigure` does. If it is refused, the one before stays in use."""
+        if self.ends_times and self.ends_at in text:
+            self.ends_times -= 1
+            self.is_up = False
+            return Ran(1, "", "slurm_reconfigure error: Zero Bytes were transmitted or received")
         if self.refuses and self.refuses in text:
             return Ran(1, "", f"slurm_reconfigure error: {self.refuses} is not valid")
         self.conf = "\n".join(line for line in text.splitlines() if not self.ignores or self.ignores not in line)

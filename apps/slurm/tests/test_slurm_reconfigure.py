@@ -72,6 +72,22 @@ async def test_settings_that_slurm_refuses_are_taken_back() -> None:
         assert "extra_settings" not in inputs_of(cluster)
 
 
+async def test_a_change_is_made_although_slurmctld_is_killed_while_it_reads_the_settings() -> None:
+    async with deployed() as cluster:
+        cluster.slurm.ends_at, cluster.slurm.ends_times = "MessageTimeout=30", 1
+        ended = await change(cluster, extra_settings={"MessageTimeout": 30})
+        assert ended.status == "succeeded", ended.error
+        assert "MessageTimeout=30" in cluster.slurm.conf
+
+
+async def test_settings_that_end_slurmctld_are_tried_twice_and_taken_back() -> None:
+    async with deployed() as cluster:
+        old, cluster.slurm.ends_at, cluster.slurm.ends_times = conf(cluster), "MessageTimeout=30", 5
+        ended = await change(cluster, extra_settings={"MessageTimeout": 30})
+        assert (ended.status, "the old ones were put back" in ended.error.message) == ("failed", True), ended.error
+        assert (cluster.slurm.ends_times, cluster.slurm.is_up, conf(cluster)) == (3, True, old)
+
+
 async def test_settings_that_slurm_reads_and_does_not_use_are_taken_back() -> None:
     async with deployed() as cluster:
         old, cluster.slurm.ignores = conf(cluster), "MessageTimeout"

@@ -37,6 +37,11 @@ async def change(
     await progress(f"changing the settings of Slurm on {machine.hostname}")
     await machine.put(config.SLURM_CONF, wanted)
     problem = await _load(machine, inputs.scheduler, settings, progress)
+    if state.is_no_answer(problem):
+        # slurmctld ended: because of the settings, or by chance. A second time it is because of the settings.
+        await _put_back(machine, settings, progress, problem)
+        await machine.put(config.SLURM_CONF, wanted)
+        problem = await _load(machine, inputs.scheduler, settings, progress)
     if problem:
         await _put_back(machine, settings, progress, problem)
         raise Permanent(

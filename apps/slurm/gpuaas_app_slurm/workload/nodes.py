@@ -240,6 +240,6 @@ async def _change(controller: Machine, *argv: str) -> None:
     if ran.exit_status == 0:
         return
     error = (ran.stderr.strip() or ran.stdout.strip())[-500:]
-    if "busy" in error.lower() or "contact" in error.lower():
+    if "busy" in error.lower() or state.is_no_answer(error):
         raise Temporary(f"`scontrol {' '.join(argv)}` failed: {error}", after_s=2.0)
     raise Permanent(f"`scontrol {' '.join(argv)}` on {controller.hostname} failed: {error}", fix="scontrol show nodes")

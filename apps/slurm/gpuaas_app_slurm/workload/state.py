@@ -90,6 +90,12 @@ def controller_answers(ping: str) -> Check:
     return Check(False, f"slurmctld does not answer: {ping.strip() or 'scontrol ping printed nothing'}")
 
 
+def is_no_answer(error: str) -> bool:
+    """Return whether a command failed because slurmctld did not answer it or ended meanwhile, so it refused nothing."""
+    words = ("contact", "zero bytes", "timed out", "connection refused", "connect failure")
+    return any(word in error.lower() for word in words)
+
+
 def accounting_answers(clusters: str, cluster_name: str) -> Check:
     """Pass if slurmdbd has the cluster. `clusters` is the output of `sacctmgr -nP show cluster format=Cluster`."""
     if cluster_name in clusters.splitlines():
