@@ -213,7 +213,17 @@ def test_an_instance_shows_conditions_controllers_roles_and_versions(lively: Cli
     page = lively("describe", "instance", "lively").out
     for known in ("Conditions", "it does", "Controllers", "last seen ", "Roles", "closed", "1.0.0"):
         assert known in page
-    assert " ago" in lively("get", "controllers").out
+    assert lively("get", "controllers").out.split()[:6] == ["CONTROLLER", "APP", "VERSION", "ACTOR", "SEEN", "FAILING"]
+
+
+def test_a_controller_shows_what_fails_in_it_and_its_log(lively: Cli, until: Until) -> None:
+    until(lambda: "none" in lively("get", "controllers").out, "the controller has reported itself")
+    holder = lively("get", "controllers", "-o", "name").out.split()[0]
+    page = lively("describe", "controller", holder).out
+    for known in ("Started", "Reported", "Failures", "Log, the newest lines"):
+        assert known in page
+    ended = lively("describe", "controller", "nothing", expect=4)
+    assert "next: gpuaas get controllers" in ended.err
 
 
 def test_secrets_are_listed_without_their_values(lively: Cli) -> None:

@@ -7,12 +7,12 @@ from typing import Literal
 
 from gpuaas_contract.artifacts import ArtifactStorage
 from gpuaas_contract.catalog import Entitlement
+from gpuaas_contract.controllers import Controller
 from gpuaas_contract.entitlement_requests import EntitlementRequest
 from gpuaas_contract.identity import Me
 from gpuaas_contract.instances import Instance, InstanceCount
 from gpuaas_contract.operations import Operation
 from gpuaas_contract.policy import PolicyLimit
-from gpuaas_contract.runtime import Controller
 
 from gpuaas_console.view import link
 
@@ -147,7 +147,21 @@ def _controllers(facts: Facts, now: datetime.datetime) -> list[Notice]:
         elif age_s > NOT_SEEN_S:
             text = f"its controller was last seen {age_s / 60:.0f} minutes ago; operations wait for it"
             result.append(Notice("bad", slug, text, "Controllers", url))
+        else:
+            result += _failing([item for item in facts.controllers if item.app_slug == slug], slug, url, now)
     return result
+
+
+def _failing(controllers: Sequence[Controller], slug: str, url: str, now: datetime.datetime) -> list[Notice]:
+    """Return a notice if a controller that runs reports failures. One that ended has nothing to report any more."""
+    running = [item for item in controllers if (now - item.last_seen_at).total_seconds() <= NOT_SEEN_S]
+    states = [item.state for item in running if item.state is not None and item.state.failures]
+    if not states:
+        return []
+    newest = max((state.failures[0] for state in states), key=lambda failure: failure.observed_at)
+    total = sum(state.failures_total for state in states)
+    text = f"its controller reports {total} failure{'' if total == 1 else 's'}: {newest.task} {newest.code}"
+    return [Notice("warn", slug, text, "Controllers", url)]
 
 
 def _requests(facts: Facts) -> list[Notice]:

@@ -28,12 +28,12 @@ from gpuaas_console import (
 from gpuaas_console.pages import action_table
 from gpuaas_contract.artifacts import ArtifactStorage
 from gpuaas_contract.catalog import DetailSpec, Manifest
+from gpuaas_contract.controllers import Controller, ControllerFailure, ControllerState
 from gpuaas_contract.entitlement_requests import EntitlementRequest
 from gpuaas_contract.identity import Binding, Me
 from gpuaas_contract.instances import Instance, InstanceCount, Member, MemberOperationRequest, Role
 from gpuaas_contract.operations import Operation, Preview, Step
 from gpuaas_contract.policy import PolicyLimit
-from gpuaas_contract.runtime import Controller
 
 NOW = datetime.datetime(2030, 1, 31, 8, tzinfo=datetime.UTC)
 MANIFEST = msgspec.convert(yaml.safe_load((TESTS / "demo_manifest.yaml").read_text()), Manifest)
@@ -301,6 +301,19 @@ def test_a_controller_that_was_not_seen_needs_attention_and_an_unknown_one_does_
     assert attention.notices(facts(), later)[0].text.startswith("its controller was last seen 5 minutes ago")
     assert attention.notices(facts(controllers=[]), NOW)[0].level == "bad"
     assert attention.notices(facts(controllers=None), later) == []
+
+
+def test_a_controller_that_reports_failures_needs_attention_while_it_runs() -> None:
+    (seen,) = facts().controllers or ()
+    failure = ControllerFailure(task="look", code="crashed", failed_since=NOW, observed_at=NOW)
+    state = ControllerState(
+        process="p", started_at=NOW, number=1, reported_at=NOW, failures=[failure], failures_total=3
+    )
+    known = facts(controllers=[msgspec.structs.replace(seen, state=state)])
+    (notice,) = attention.notices(known, NOW)
+    assert (notice.level, notice.text) == ("warn", "its controller reports 3 failures: look crashed")
+    silent = attention.notices(known, NOW + datetime.timedelta(minutes=5))
+    assert [item.text[:26] for item in silent] == ["its controller was last se"]
 
 
 def limit(name: Any, most: int) -> PolicyLimit:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from gpuaas_contract import errors
+from gpuaas_contract.controllers import ControllerReport
 from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import BULK_MAX, AccessBundle, Command, Connection, Instance, Member
 from gpuaas_contract.lifecycles import MemberStatus, StepState
@@ -69,6 +70,8 @@ class ClaimOperation(Request):
     undoes: Annotated[list[ShortText], msgspec.Meta(max_length=256)] | None = None
     """What the controller can undo: kinds of operations (`deploy`), or a kind for one role (`add/worker`). None:
     unknown, so that `cancel` and `compensate` are offered for every kind."""
+    report: ControllerReport | None = None
+    """The state of the controller process, if it has changed; none: the stored one stays."""
 
 
 class Claim(Wire):
@@ -229,22 +232,6 @@ class RuntimeReported(Wire):
     refused: list[RefusedObservation]
 
 
-class Controller(Wire):
-    """An app controller that claims operations in this project."""
-
-    controller_id: str
-    """Id of the controller, made of project, app and holder."""
-    project_id: str
-    app_slug: str
-    holder: str
-    """Name of the controller."""
-    actor_id: str
-    """The service account that the controller signs in as."""
-    version: str
-    """Version of the controller, as it reports."""
-    last_seen_at: Timestamp
-
-
 CLAIM = PROJECT.row(
     "/operations/claim",
     "runtime.claim",
@@ -319,6 +306,3 @@ RUNTIME_REPORT = INSTANCE.row(
     audited=False,
     errors=(errors.LeaseLost,),
 )
-CONTROLLER_LIST = PROJECT.row(
-    "/controllers", "runtime.controller.list", "List app controllers, with the time of their last request"
-).list(Controller, "apps.instance.read")

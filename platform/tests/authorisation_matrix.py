@@ -254,6 +254,8 @@ def _request(
     content = msgspec.json.encode(body) if body is not None else b""
     query = {"dry_run": "true"} if endpoint.mutates else {}
     params = dict(place.params)
+    if endpoint.name == "runtime.controller.log":
+        query["controller_id"] = f"{params['project_id']}/toy/test"
     for level in ("org", "app", "platform"):
         if endpoint.name.startswith(f"identity.{level}_binding."):
             params["binding_id"] = params[f"{level}_binding_id"]

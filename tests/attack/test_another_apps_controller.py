@@ -10,6 +10,7 @@ import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gpuaas_contract import access, audit, catalog, identity, instances, operations, runtime, secrets, usage
+from gpuaas_contract.controllers import CONTROLLER_LIST
 from gpuaas_contract.endpoint import AnyEndpoint
 from platform_world import ssh_public_key
 from server_process import APP, Cloud, ServerProcess
@@ -63,7 +64,7 @@ async def attacked(served: tuple[str, str]) -> AsyncIterator[Attacked]:
 async def test_work_of_another_app_is_not_claimed_and_its_controller_is_not_imitated(attacked: Attacked) -> None:
     refused = await attacked.claim(attacked.attacker)
     assert (refused.status_code, refused.json()["code"]) == (403, "insufficient_permissions")
-    assert (await attacked.cloud.call(runtime.CONTROLLER_LIST)).items == []
+    assert (await attacked.cloud.call(CONTROLLER_LIST)).items == []
     operation_id = attacked.deployed.operation.operation_id
     operation = await attacked.cloud.call(operations.OPERATION_GET, operation_id=operation_id)
     assert (operation.status, operation.epoch, operation.lease) == ("accepted", 0, None)
@@ -101,7 +102,7 @@ async def test_nothing_is_done_with_the_epoch_of_another_apps_controller(attacke
     ]
     answers = {endpoint.name: await attacked.attack(endpoint, body, **path) for endpoint, body, path in attempts}
     assert answers == {endpoint.name: (403, "insufficient_permissions") for endpoint, _, _ in attempts}
-    (controller,) = (await attacked.cloud.call(runtime.CONTROLLER_LIST)).items
+    (controller,) = (await attacked.cloud.call(CONTROLLER_LIST)).items
     me = await attacked.cloud.call(identity.ME, token=attacked.controller)
     assert (controller.app_slug, controller.actor_id) == ("toy", me.actor_id)
 

@@ -1,7 +1,7 @@
 """`gpuaas describe`: gather what belongs to a thing; `story` puts it on one page.
 
 gpuaas describe
-    Show all details of an instance, a member or an operation.
+    Show all details of an instance, a member, an operation or a controller.
 gpuaas describe instance slurm
     An instance: status, conditions, versions, controllers, roles, members, holds, operations, and what failed.
     name NAME: Name or id.
@@ -12,22 +12,25 @@ gpuaas describe member gpu-2
     A member, by id, node or node/role: status, what the app reports of it, its last steps.
     name NAME: Name or id.
     --instance: Search the member in this instance only.
+gpuaas describe controller slurm@gpu-1
+    A controller, by name or id: what fails in it, since when, and the newest lines of its log.
+    name NAME: Name or id.
 """
 
 from typing import Any
 
 import msgspec
 from gpuaas_contract.capacity import ALLOCATION_GET
+from gpuaas_contract.controllers import CONTROLLER_LIST, CONTROLLER_LOG
 from gpuaas_contract.errors import NotFound
 from gpuaas_contract.holds import HOLD_LIST
 from gpuaas_contract.instances import INSTANCE_GET, INSTANCE_LIST, MEMBER_GET, MEMBER_LIST, ROLE_LIST, Member
 from gpuaas_contract.operations import OPERATION_GET, OPERATION_LIST, OPERATION_STEPS, Operation
-from gpuaas_contract.runtime import CONTROLLER_LIST
 
 from gpuaas_cli import failures, kinds, output
 from gpuaas_cli.client.session import Session
 from gpuaas_cli.runner import Call, Command
-from gpuaas_cli.show import story
+from gpuaas_cli.show import controllers, story
 from gpuaas_cli.work import follow
 
 OPERATIONS_READ = 200
@@ -59,6 +62,19 @@ async def _member(call: Call) -> tuple[output.Lines, Any]:
     operations = await _operations(call.session, result.instance_id, result.last_operation_id)
     about = story.operations_on(result, operations)
     return story.of_member(result, operations), {"member": result, "operations": about}
+
+
+async def _controller(call: Call) -> tuple[output.Lines, Any]:
+    known = await call.session.every(CONTROLLER_LIST)
+    named = [item for item in known if call["name"] in (item.holder, item.controller_id)]
+    if not named:
+        raise failures.not_found(f"There is no controller {call['name']}", "gpuaas get controllers")
+    if len(named) > 1:
+        ids = ", ".join(item.controller_id for item in named)
+        raise failures.usage(f"Several controllers have this name: {ids}", "gpuaas describe controller ID")
+    [controller] = named
+    lines = await call.session.every(CONTROLLER_LOG, query={"controller_id": controller.controller_id})
+    return controllers.page(controller, lines), {"controller": controller, "log": lines}
 
 
 async def _find_member(connection: Session, named: str, instance: str) -> Member:
@@ -108,4 +124,5 @@ COMMANDS = {
     "describe instance": Command(calls=_OF_INSTANCE, work=_instance, show=_show),
     "describe operation": Command(calls=(OPERATION_GET, OPERATION_STEPS, MEMBER_LIST), work=_operation, show=_show),
     "describe member": Command(calls=_OF_MEMBER, work=_member, show=_show),
+    "describe controller": Command(calls=(CONTROLLER_LIST, CONTROLLER_LOG), work=_controller, show=_show),
 }

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpuaas_contract.controllers import ControllerLogLine
 from gpuaas_contract.correlations import CorrelatedTask, Correlation, RefusedRequest
 from gpuaas_contract.events import Event
 from gpuaas_contract.instances import Member
@@ -177,7 +178,7 @@ def _refused_entry(request: RefusedRequest) -> Entry:
     return Entry(request.occurred_at, "refused", request.code, detail)
 
 
-def log_detail(line: LogLine) -> str:
+def log_detail(line: LogLine | ControllerLogLine) -> str:
     """Return the fields of a log line as one text. A command on a machine is shown as it was typed."""
     fields = dict(line.fields)
     transcript = fields.pop("transcript", None)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Literal
 
+from gpuaas_contract.controllers import Controller, ControllerFailure
 from gpuaas_contract.holds import Hold
 from gpuaas_contract.instances import AccessBundle, BreakerState, Instance, Member, Role
 from gpuaas_contract.lifecycles import ENDED_OPERATION, GONE_MEMBER
 from gpuaas_contract.operations import Operation, Step
-from gpuaas_contract.runtime import Controller
 from gpuaas_contract.statements import STATED_KINDS
 
 from gpuaas_cli import output
@@ -217,7 +217,13 @@ def _controllers(instance: Instance, controllers: Sequence[Controller]) -> Lines
     newest = sorted(mine, key=lambda item: item.last_seen_at, reverse=True)[:CONTROLLERS_SHOWN]
     if not newest:
         return ["none has ever asked for work here; operations wait for one"]
-    return aligned([[item.holder, item.version or "-", f"last seen {age(item.last_seen_at)} ago"] for item in newest])
+    rows = [[item.holder, item.version or "-", f"last seen {age(item.last_seen_at)} ago"] for item in newest]
+    failing = [item for item in newest if item.state and any(_concerns(instance, of) for of in item.state.failures)]
+    return [*aligned(rows), *(f"failures: gpuaas describe controller {item.controller_id}" for item in failing)]
+
+
+def _concerns(instance: Instance, failure: ControllerFailure) -> bool:
+    return failure.instance_id in ("", instance.instance_id)
 
 
 def _steps(matches: Sequence[Step], operation: Operation, names: Mapping[str, str]) -> Lines:

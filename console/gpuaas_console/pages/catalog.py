@@ -12,9 +12,9 @@ from gpuaas_contract.catalog import (
     VERSION_LIST,
     AppVersion,
 )
+from gpuaas_contract.controllers import CONTROLLER_LIST
 from gpuaas_contract.entitlement_requests import ENTITLEMENT_REQUEST_CREATE, OFFER_LIST
 from gpuaas_contract.errors import NotFound, PermissionDenied
-from gpuaas_contract.runtime import CONTROLLER_LIST
 from starlette.responses import Response
 
 from gpuaas_console import needs

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from gpuaas_cli import output
 from gpuaas_contract.catalog import ENTITLEMENT_LIST, ENTITLEMENT_SET
+from gpuaas_contract.controllers import CONTROLLER_LIST
 from gpuaas_contract.entitlement_requests import ENTITLEMENT_REQUEST_LIST, EntitlementRequest
 from gpuaas_contract.errors import NotFound, PermissionDenied
 from gpuaas_contract.events import EVENT_LIST
 from gpuaas_contract.identity import ME, PROJECT_LIST, Project
 from gpuaas_contract.instances import INSTANCE_COUNTS, INSTANCE_LIST, Instance, InstanceCount
 from gpuaas_contract.operations import OPERATION_GET, OPERATION_LIST, Operation
-from gpuaas_contract.runtime import CONTROLLER_LIST
 from starlette.responses import Response
 
 from gpuaas_console import attention, view

@@ -9,6 +9,7 @@ from gpuaas_cli import output
 from gpuaas_cli.show import story
 from gpuaas_contract.capacity import ALLOCATION_GET
 from gpuaas_contract.catalog import PROJECT_APP_LIST, Manifest
+from gpuaas_contract.controllers import CONTROLLER_LIST
 from gpuaas_contract.events import Event
 from gpuaas_contract.holds import HOLD_LIST
 from gpuaas_contract.instances import (
@@ -22,7 +23,6 @@ from gpuaas_contract.instances import (
     Role,
 )
 from gpuaas_contract.operations import OPERATION_LIST, Operation
-from gpuaas_contract.runtime import CONTROLLER_LIST
 from gpuaas_contract.usage import USAGE_SUMMARY
 from starlette.responses import Response
 

@@ -8,6 +8,7 @@ from gpuaas_cli import kinds, output
 from gpuaas_cli.kinds import Filters, Kind
 from gpuaas_contract.audit import PLATFORM_AUDIT_LIST
 from gpuaas_contract.capacity import NODE_LIST
+from gpuaas_contract.controllers import CONTROLLER_LIST
 from gpuaas_contract.errors import NotFound, PermissionDenied
 from starlette.responses import Response
 
@@ -62,6 +63,8 @@ class Line(NamedTuple):
 
     cells: list[str]
     changes: list[tuple[str, str, str]]
+    url: str = ""
+    """The page of the row, if it has one."""
 
 
 def title(plural: str) -> str:
@@ -88,7 +91,9 @@ async def show(visit: Visit) -> Response:
         rows, more = await _rows(visit, kind, everything=everything)
     table = kind.table
     new, of_rows = await _changes(visit, kind)
-    cells = [Line(output.cells(row, table, wide=wide), _offered(of_rows, row)) for row in rows]
+    cells = [
+        Line(output.cells(row, table, wide=wide), _offered(of_rows, row), _page_of(visit, kind, row)) for row in rows
+    ]
     titles = [column.title.replace("_", " ") for column in table.shown(wide)]
     matching = [line for line in cells if not text or text in " ".join(line.cells).lower()]
     exact = [(name, label, visit.query.text(name)) for name, label in EXACT.get(kind.plural, {}).items()]
@@ -128,6 +133,12 @@ async def _changes(visit: Visit, kind: Kind) -> tuple[dict[str, Change], dict[st
 def _offered(changes: dict[str, Change], row: Any) -> list[tuple[str, str, str]]:
     """Return name, label and target of the changes that the row allows now."""
     return [(name, item.label, item.value_of(row)) for name, item in changes.items() if item.fits(row)]
+
+
+def _page_of(visit: Visit, kind: Kind, row: Any) -> str:
+    if kind.listing is not CONTROLLER_LIST:
+        return ""
+    return view.link("p", visit.project, "controllers", controller_id=row.controller_id)
 
 
 def _line(kind: Kind, project: str, *, everything: bool) -> str:

@@ -199,6 +199,7 @@ CREATE TABLE controllers (
     project_id    TEXT NOT NULL,
     document      TEXT NOT NULL,  -- the resource as JSON; the other columns are copies of its fields
     last_seen_at  BIGINT NOT NULL DEFAULT 0,  -- microseconds since 1970
+    log           TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (controller_id)
 );
 CREATE INDEX controllers_by_project ON controllers (project_id, controller_id);

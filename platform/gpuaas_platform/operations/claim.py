@@ -22,12 +22,9 @@ _LEASE_CHECK_S = 1.0
 
 async def claim(call: Call[ProjectPath], body: runtime.ClaimOperation) -> runtime.Claim:
     """Claim the next operation of the app. If there is none, wait for one for the time that the caller requested."""
-    reader = call.site.database.reader
-    await catalog.check_app(reader, call.caller, body.app_slug)
+    await catalog.check_app(call.site.database.reader, call.caller, body.app_slug)
     await check_bound(call, body.app_slug)
-    controller = await controllers.sight(reader, call, body.app_slug, body.holder, body.controller_version)
-    if controller is not None:  # no write if the stored row is recent: polling causes no transactions
-        await call.site.database.write(lambda tx: controllers.put(tx, controller))
+    await controllers.present(call, body)
     return await call.poll(
         state.claims_topic(call.path.project_id, body.app_slug),
         body.wait_s,

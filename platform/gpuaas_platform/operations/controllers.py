@@ -1,11 +1,15 @@
-"""App controllers: store when each was last seen, and delete those that were not seen for a long time."""
+"""App controllers: store when each was last seen and what it reports of itself, and delete those that were not seen for
+a long time. The log is in a column of its own, so that lists do not read it."""
 
 import datetime
 
 import msgspec
+from gpuaas_contract import errors
+from gpuaas_contract.controllers import Controller, ControllerLogLine, ControllerLogQuery, ControllerReport
 from gpuaas_contract.paths import ProjectPath
-from gpuaas_contract.runtime import Controller
-from gpuaas_contract.wire import PageQuery
+from gpuaas_contract.protocol import controllers as rules
+from gpuaas_contract.runtime import ClaimOperation
+from gpuaas_contract.wire import Page, PageQuery
 
 from gpuaas_platform.call import Call
 from gpuaas_platform.kit import clock, db, paging
@@ -23,12 +27,50 @@ CONTROLLERS = Table(
 _SEEN_EVERY = datetime.timedelta(seconds=5)
 """Shortest interval between two writes of a controller's `last_seen_at`, even if it reports more often."""
 
+_LINES = msgspec.json.Decoder(list[ControllerLogLine])
+
 PER_PROJECT_MAX = 200
 """Most controllers that are stored for a project. A controller chooses its name and may change it each time."""
 
 
 async def page(reader: db.Reader, call: Call[ProjectPath, PageQuery]) -> EncodedPage[Controller]:
     return await paging.encoded(reader, CONTROLLERS, call.query, "project_id = $1", call.path.project_id)
+
+
+async def log_page(reader: db.Reader, call: Call[ProjectPath, ControllerLogQuery]) -> Page[ControllerLogLine]:
+    """Return the stored lines of a controller of the project; all fit into one page."""
+    if not call.query.controller_id:
+        raise errors.ValidationFailed("controller_id is missing.", details={"field": "controller_id"})
+    sql = "SELECT log FROM controllers WHERE controller_id = $1 AND project_id = $2"
+    row = await reader.one(sql, call.query.controller_id, call.path.project_id)
+    if row is None:
+        raise errors.NotFound(f"There is no controller {call.query.controller_id}.")
+    return Page(items=_LINES.decode(row[0]) if row[0] else [])
+
+
+async def present(call: Call[ProjectPath], body: ClaimOperation) -> None:
+    """Store that the controller claims work now, and its report if it is new. Nothing is written if the stored row is
+    recent: polling causes no transactions."""
+    seen = await sight(call.site.database.reader, call, body.app_slug, body.holder, body.controller_version)
+    if body.report is not None or seen is not None:
+        await call.site.database.write(lambda tx: _note_claim(tx, call, body))
+
+
+async def _note_claim(tx: db.Tx, call: Call[ProjectPath], body: ClaimOperation) -> None:
+    seen = await sight(tx, call, body.app_slug, body.holder, body.controller_version)
+    if seen is not None:
+        await put(tx, seen)
+    if body.report is not None:
+        await _report(tx, call, f"{call.path.project_id}/{body.app_slug}/{body.holder}", body.report)
+
+
+async def _report(tx: db.Tx, call: Call[ProjectPath], controller_id: str, report: ControllerReport) -> None:
+    known = await CONTROLLERS.get(tx, controller_id)
+    if known is None or not rules.replaces(known.state, report, call.now):
+        return
+    await put(tx, msgspec.structs.replace(known, state=rules.state(report, call.now)))
+    log = msgspec.json.encode(report.log).decode()
+    await tx.run("UPDATE controllers SET log = $2 WHERE controller_id = $1", controller_id, log)
 
 
 async def sight(
@@ -46,6 +88,7 @@ async def sight(
         actor_id=call.caller.actor_id,
         version=version or (known.version if known else ""),
         last_seen_at=call.now,
+        state=known.state if known else None,
     )
     if known is None or call.now - known.last_seen_at >= _SEEN_EVERY:
         return seen

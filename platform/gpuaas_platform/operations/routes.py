@@ -2,6 +2,7 @@
 controllers."""
 
 from gpuaas_contract import actions, correlations, instances, operations, runtime, stewardships
+from gpuaas_contract.controllers import CONTROLLER_LIST, CONTROLLER_LOG
 
 from gpuaas_platform.call import Routes
 from gpuaas_platform.operations import actions as invocations
@@ -53,7 +54,8 @@ routes.write(runtime.ACCESS_PUBLISH, report.publish_access)
 routes.write(runtime.COMPLETE, end.complete)
 routes.write(runtime.FAIL, end.fail)
 routes.write(runtime.RUNTIME_REPORT, observe.report)
-routes.read(runtime.CONTROLLER_LIST, controllers.page)
+routes.read(CONTROLLER_LIST, controllers.page)
+routes.read(CONTROLLER_LOG, controllers.log_page)
 
 routes.write(stewardships.RENEW, stewards.renew, authorise=stewards.admit)
 routes.write(stewardships.ACCESS_PUBLISH, stewards.publish_access)

@@ -11,7 +11,8 @@ import httpx
 import msgspec
 import pytest
 from artifact_world import CONTENT, digest_of, promoted, trusted
-from gpuaas_contract import actions, identity, instances, lifecycles, operations, runtime
+from gpuaas_contract import actions, identity, instances, lifecycles, operations
+from gpuaas_contract.controllers import CONTROLLER_LIST
 from gpuaas_platform import server
 from gpuaas_platform.edge import http
 from gpuaas_platform.kit.settings import Settings
@@ -197,7 +198,7 @@ async def test_the_kit_carries_out_what_people_ask_of_a_real_platform(cluster: C
     assert (planned.preview.answered, planned.preview.notes) == (True, ["5 members would stop"])
     assert (await ended(cluster, await cluster.change("stop"))).status == "succeeded"
     assert (await settled(cluster, "false")).status == "stopped"
-    controllers = (await cluster.world.call(runtime.CONTROLLER_LIST)).items
+    controllers = (await cluster.world.call(CONTROLLER_LIST)).items
     assert [(controller.holder, controller.version) for controller in controllers] == [("toy@test", "1.0.0")]
 
 

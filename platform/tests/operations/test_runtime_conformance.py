@@ -16,6 +16,7 @@ from gpuaas_contract import (
     runtime,
     secrets,
 )
+from gpuaas_contract.controllers import CONTROLLER_LIST, CONTROLLER_LOG
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_sdk.controller import rules
 from scripted_controller import Held, evidence
@@ -446,7 +447,7 @@ async def test_an_account_neither_claims_nor_reports_work_of_an_app_that_it_does
                     endpoint, body, token=token, operation_id=asked.operation_id, instance_id=asked.instance_id
                 )
             assert refused.value.details == {"app_slug": "other", "apps": ["toy"]}, side
-        seen = (await world.call(runtime.CONTROLLER_LIST, token=token)).items
+        seen = (await world.call(CONTROLLER_LIST, token=token)).items
         assert {controller.app_slug for controller in seen} <= {"toy"}, side
 
 
@@ -483,3 +484,44 @@ async def test_lines_of_the_log_are_stored_once_in_order_and_read_in_pages(sides
         assert second.next_page_token is None
         read.append([(line.position, line.event, line.level) for line in (*first.items, *second.items)])
     assert read[0] == read[1] == [(at, f"e{at}", "info") for at in range(1, 6)]
+
+
+async def test_the_report_of_a_controller_is_stored_once_and_an_older_one_changes_nothing(
+    sides: tuple[Side, Side],
+) -> None:
+    moment = "2030-01-01T00:00:00Z"
+
+    def claim(number: int, code: str, process: str = "p1", started_at: str = moment) -> dict[str, Any]:
+        failure = {"task": "look", "code": code, "failed_since": moment, "observed_at": moment}
+        line = {"number": number, "logged_at": moment, "level": "info", "event": f"e{number}"}
+        report = {"process": process, "started_at": started_at, "number": number, "failures": [failure], "log": [line]}
+        return {"app_slug": "toy", "holder": "reporter", "claim_id": f"{process}-{number}", "report": report}
+
+    seen: list[list[tuple[Any, ...]]] = [[] for _ in sides]
+    for side, states in zip(sides, seen, strict=True):
+        world, token = side.controller.world, side.controller.token
+        for body in (
+            claim(1, "crashed"),
+            claim(2, "unreachable"),
+            claim(1, "repeated"),
+            claim(1, "later", "p2", "2030-01-01T00:01:00Z"),
+            claim(9, "earlier"),
+            {"app_slug": "toy", "holder": "reporter", "claim_id": "without"},
+        ):
+            await world.call(runtime.CLAIM, body, token=token)
+            (known,) = [
+                item for item in (await world.call(CONTROLLER_LIST, token=token)).items if item.holder == "reporter"
+            ]
+            assert known.state is not None
+            log = await world.call(CONTROLLER_LOG, token=token, query={"controller_id": known.controller_id})
+            codes = [failure.code for failure in known.state.failures]
+            states.append((codes, known.state.failures_total, [line.event for line in log.items]))
+        with pytest.raises(errors.NotFound):
+            await world.call(CONTROLLER_LOG, token=token, query={"controller_id": "proj_0/toy/reporter"})
+    expected = [
+        (["crashed"], 1, ["e1"]),
+        (["unreachable"], 1, ["e2"]),
+        (["unreachable"], 1, ["e2"]),
+        *([(["later"], 1, ["e1"])] * 3),
+    ]
+    assert seen == [expected, expected]

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 from gpuaas_contract import errors, instances, operations, runtime
+from gpuaas_contract.controllers import CONTROLLER_LIST
 from gpuaas_contract.instances import BULK_MAX
 from gpuaas_contract.runtime import STEPS_MAX
 from gpuaas_platform.kit import db
@@ -210,7 +211,7 @@ async def test_people_see_when_each_controller_was_last_seen(world: World) -> No
     second = await Controller.start(world, "second")
     world.clock.forward(4)
     assert await second.finds_nothing()
-    controllers = {controller.holder: controller for controller in (await world.call(runtime.CONTROLLER_LIST)).items}
+    controllers = {controller.holder: controller for controller in (await world.call(CONTROLLER_LIST)).items}
     assert set(controllers) == {"controller", "second"}
     ages_s = {
         name: (world.clock() - controller.last_seen_at).total_seconds() for name, controller in controllers.items()
@@ -221,7 +222,7 @@ async def test_people_see_when_each_controller_was_last_seen(world: World) -> No
     world.clock.forward(7)
     await held.heartbeat()
     world.clock.forward(2)
-    controllers = {controller.holder: controller for controller in (await world.call(runtime.CONTROLLER_LIST)).items}
+    controllers = {controller.holder: controller for controller in (await world.call(CONTROLLER_LIST)).items}
     ages_s = {
         name: (world.clock() - controller.last_seen_at).total_seconds() for name, controller in controllers.items()
     }
@@ -236,5 +237,5 @@ async def test_a_controller_reports_its_version_and_a_heartbeat_keeps_it(world: 
     beat = {"epoch": claim.epoch}
     operation_id = claim.operation.operation_id
     await world.call(runtime.HEARTBEAT, beat, token=cluster.controller.token, operation_id=operation_id)
-    (controller,) = (await world.call(runtime.CONTROLLER_LIST)).items
+    (controller,) = (await world.call(CONTROLLER_LIST)).items
     assert (controller.holder, controller.version, controller.app_slug) == ("versioned", "0.3.1", "toy")

@@ -21,6 +21,7 @@ from gpuaas_sdk.controller.inputs import Forms
 from gpuaas_sdk.controller.operation.machines import Connect
 from gpuaas_sdk.controller.people import People
 from gpuaas_sdk.controller.reconciliation import Health, Reconciliation, Watch
+from gpuaas_sdk.controller.self_report import Found, SelfReport
 from gpuaas_sdk.controller.stewardships import Stewardships
 from gpuaas_sdk.outcomes import NoAnswer
 
@@ -72,7 +73,9 @@ class HealthLoop:
         settings: HealthSettings = DEFAULT_SETTINGS,
         gauges: Gauges | None = None,
         forms: Forms = Forms(),  # noqa: B008 - frozen
+        self_report: SelfReport | None = None,
     ) -> None:
+        self._self_report = self_report or SelfReport(0)
         self._client = client
         self._gauges = gauges
         self._forms = forms
@@ -128,7 +131,8 @@ class HealthLoop:
     async def _keep_stewardships(self) -> None:
         while True:
             self._renew_now.clear()
-            await self._logged("renew", self._renew)
+            error = await self._logged("renew", self._renew)
+            self._self_report.looked("", [Found("renew", *error)] if error else [])
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(rules.jittered_s(self._settings.lease_s / 3)):
                     await self._renew_now.wait()
@@ -147,6 +151,7 @@ class HealthLoop:
     async def _forget(self, instance_id: str) -> None:
         """Drop what is kept about an instance, and stop a running look: another process may look after it now."""
         self.interrupt(instance_id)
+        self._self_report.forget(instance_id)
         if self._gauges is not None:
             self._gauges.drop(instance_id)
         watch = self._watches.pop(instance_id, None)
@@ -179,7 +184,7 @@ class HealthLoop:
 
     async def _start_look(self, instance_id: str) -> None:
         with structlog.contextvars.bound_contextvars(app=self._app_slug, instance_id=instance_id):
-            look = asyncio.create_task(self._logged("look", lambda: self._look(instance_id)))
+            look = asyncio.create_task(self._noted_look(instance_id))
         self._looks[instance_id] = look
         try:
             await asyncio.wait({look})
@@ -190,19 +195,26 @@ class HealthLoop:
             self._again.discard(instance_id)
             self._enqueue(instance_id)
 
-    async def _look(self, instance_id: str) -> None:
-        """Run the health handler, unless an operation on the whole instance runs.
+    async def _noted_look(self, instance_id: str) -> None:
+        """Look at the instance, and note in the report of this process what failed."""
+        found: list[Found] = []
+        error = await self._logged("look", lambda: self._look(instance_id, found))
+        if self._stewardships.get(instance_id) is not None:
+            self._self_report.looked(instance_id, [*found, *([Found("look", *error)] if error else [])])
+
+    async def _look(self, instance_id: str, found: list[Found]) -> None:
+        """Run the health handler, unless an operation on the whole instance runs. What fails is added to `found`.
 
         If an operation works on a member, the platform refuses observations of that member."""
         if self._stewardships.get(instance_id) is None:
             return
-        now = await self._read(instance_id)
+        now = await self._read(instance_id, found)
         if now is None:
             return
-        if await self._healthy(now):
+        if await self._healthy(now, found):
             self._stewardships.note_look(instance_id)
 
-    async def _read(self, instance_id: str) -> Reconciliation | None:
+    async def _read(self, instance_id: str, found: list[Found]) -> Reconciliation | None:
         """Return the state for a look. The instance and its members are read only if they may have changed."""
         watch, held = self._watches.setdefault(instance_id, Watch()), self._stewardships.get(instance_id)
         instance = watch.instance
@@ -229,9 +241,10 @@ class HealthLoop:
             people=self._people.read,
             gauges=self._gauges,
             forms=self._forms,
+            failed=found.append,
         )
 
-    async def _healthy(self, now: Reconciliation) -> bool:
+    async def _healthy(self, now: Reconciliation, found: list[Found]) -> bool:
         """Run the handler and report whether it works, if that changed. Return whether it did."""
         try:
             async with asyncio.timeout(self._settings.look_s_max) as limit:
@@ -243,7 +256,9 @@ class HealthLoop:
                 raise  # the platform refused a request for now; that shows nothing about the app
             # An exception in the app's handler must not stop the controller, which also runs the app's operations.
             log.exception("health.crashed")
-            await now.report([self._broken(error, timed_out=limit.expired())])
+            broken = self._broken(error, timed_out=limit.expired())
+            found.append(Found("look", broken.reason, broken.message))
+            await now.report([broken])
             return False
         if any(item.type == HEALTH_CHECK_WORKS and item.status != "true" for item in now.instance.conditions):
             await now.report([ReportedCondition(type=HEALTH_CHECK_WORKS, status="true")])
@@ -256,10 +271,14 @@ class HealthLoop:
             message = f"The health check of the app did not end within {self._settings.look_s_max:g} s."
         return ReportedCondition(type=HEALTH_CHECK_WORKS, status="false", reason=reason, message=message[:1000])
 
-    async def _logged(self, task: str, work: Callable[[], Awaitable[None]]) -> None:
+    async def _logged(self, task: str, work: Callable[[], Awaitable[None]]) -> tuple[str, str] | None:
+        """Do the work and log an error. Return its code and message; None if the work was done."""
         try:
             await work()
         except (ApiError, NoAnswer) as error:
             log.warning("health.failed", task=task, error=error.message, fix=error.fix)
-        except Exception:
+            return error.code if isinstance(error, ApiError) else "no_answer", error.message
+        except Exception as error:
             log.exception("health.crashed", task=task)
+            return "crashed", f"{type(error).__name__}: {error}"
+        return None

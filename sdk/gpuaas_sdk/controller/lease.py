@@ -36,12 +36,13 @@ class Lease:
         epoch: int,
         lease_s: int,
         clock: Callable[[], float] = time.monotonic,
+        log: OperationLog | None = None,
     ) -> None:
         self.epoch = epoch
         self.server = client.server
         self.record = record
         """The operation as it was claimed."""
-        self.log = OperationLog()
+        self.log = log or OperationLog()
         """Lines about the operation, which heartbeats and the end take to the platform."""
         self.cancel_requested = asyncio.Event()
         """Set when a user requested a cancel: the controller stops its work, undoes it and reports the end."""

@@ -1,7 +1,9 @@
-"""The log of a controller: JSON lines on stderr, and a copy of the lines about each operation for the platform.
+"""The log of a controller: JSON lines on stderr, and copies for the platform: of the lines about each operation, and of
+the newest lines that belong to none.
 
 `runner` makes an `OperationLog` per claim, `capture` collects lines into it, and `Lease` sends them with heartbeats and
-with the end. Only lines of structlog at level info or above are sent: other libraries do not know what is secret."""
+with the end. Other lines are collected into the `ProcessLog`, which the runner sends with its claims. Only lines of
+structlog at level info or above are sent: other libraries do not know what is secret."""
 
 import contextlib
 import datetime
@@ -10,39 +12,109 @@ import sys
 from collections import deque
 from collections.abc import Iterator, MutableMapping
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import structlog
+from gpuaas_contract import controllers
+from gpuaas_contract.controllers import ControllerLogLine
 from gpuaas_contract.operations import LogLevel
 from gpuaas_contract.protocol import log as log_rules
 from gpuaas_contract.runtime import LOG_BATCH_MAX, LOG_LINE_BYTES_MAX, ReportedLogLine
 
 _LEVELS: dict[str, LogLevel] = {"info": "info", "warning": "warning", "error": "error", "critical": "error"}
-_KNOWN = frozenset({"app", "operation_id", "instance_id", "correlation_id", "event", "level", "timestamp"})
-"""Fields that the platform stores anyway, or that every line has."""
+_OF_EVERY_LINE = frozenset({"app", "event", "level", "timestamp"})
+_OF_OPERATION = frozenset({"operation_id", "instance_id", "correlation_id"})
+"""Fields that the platform stores with the operation anyway."""
 _STORED_ANYWAY = frozenset({"step.reported"})
 """Events that the platform stores as something else: the steps of an operation."""
 _EVENT_CHARS_MAX, _TEXT_CHARS_MAX, _DEPTH_MAX = 200, 1_500, 8
 _SECRET_CHARS_MIN = 4
 """Shorter texts occur in many lines by chance."""
 REDACTED = "[secret]"
+PROCESS_SECRETS_MAX = 4_096
+"""How many parts of secrets the log of the process replaces. A process runs for months; the oldest are forgotten."""
+
+
+class Redaction:
+    """The values that must not be sent, and their replacement."""
+
+    def __init__(self, parts_max: int | None = None) -> None:
+        self._parts: dict[str, None] = {}
+        self._parts_max = parts_max
+
+    def hide(self, value: str) -> None:
+        """Replace this value, and each long line of it, in all that is sent from now on. Programs also print it
+        with escapes for quotation marks and line breaks: in a traceback, in JSON."""
+        parts = {value.strip(), *(line.strip() for line in value.splitlines())}
+        parts |= {escaped[1:-1] for part in parts for escaped in (repr(part), json.dumps(part))}
+        for part in parts:
+            if len(part) >= _SECRET_CHARS_MIN:
+                self._parts.pop(part, None)  # a value that is used again is the newest
+                self._parts[part] = None
+        while self._parts_max is not None and len(self._parts) > self._parts_max:
+            del self._parts[next(iter(self._parts))]
+
+    def hidden(self, value: Any) -> Any:
+        """Return the value of a log line without secrets."""
+        if isinstance(value, str):
+            for part in sorted(self._parts, key=len, reverse=True):
+                value = value.replace(part, REDACTED)
+            return value
+        if isinstance(value, dict):
+            return {self.hidden(key): self.hidden(inner) for key, inner in value.items()}
+        return [self.hidden(inner) for inner in value] if isinstance(value, list) else value
+
+
+class LineCollector(Protocol):
+    """A log that takes copies of lines."""
+
+    def add(self, level: LogLevel, event: str, fields: dict[str, Any]) -> None:
+        """Add a line."""
+        ...
+
+
+class ProcessLog:
+    """The newest lines of this process that belong to no operation: a ring of the size that the platform stores."""
+
+    def __init__(self) -> None:
+        self.redaction = Redaction(PROCESS_SECRETS_MAX)
+        """Values that any operation of this process received."""
+        self.number = 0
+        """Number of the newest line."""
+        self._lines: deque[ControllerLogLine] = deque(maxlen=controllers.LINES_MAX)
+
+    def add(self, level: LogLevel, event: str, fields: dict[str, Any]) -> None:
+        """Add a line; the oldest one is left out if there are too many."""
+        self.number += 1
+        now = datetime.datetime.now(datetime.UTC)
+        self._lines.append(
+            ControllerLogLine(number=self.number, logged_at=now, level=level, event=event, fields=_plain(fields, 0))
+        )
+
+    def newest(self) -> list[ControllerLogLine]:
+        """Return the lines, oldest first, without secrets and within the bounds of a report."""
+        return [self._clean(line) for line in self._lines]
+
+    def _clean(self, line: ControllerLogLine) -> ControllerLogLine:
+        hidden, limit = self.redaction.hidden, controllers.LINE_BYTES_MAX
+        fields = _within_bound(_shortened(hidden(line.fields), limit // 2), limit)
+        return msgspec.structs.replace(line, event=hidden(line.event)[:_EVENT_CHARS_MAX], fields=fields)
 
 
 class OperationLog:
     """The lines about one claimed operation that were not sent yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, of_process: Redaction | None = None) -> None:
+        """`of_process` learns the values of this operation too: a later line of the process may contain them."""
         self._lines: deque[ReportedLogLine] = deque(maxlen=log_rules.LINES_MAX)
         self._number = 0
-        self._secrets: set[str] = set()
+        self._redactions = [Redaction(), *([of_process] if of_process is not None else [])]
 
     def hide(self, value: str) -> None:
-        """Replace this value, and each long line of it, in all lines that are sent from now on. Programs also print it
-        with escapes for quotation marks and line breaks: in a traceback, in JSON."""
-        parts = {value.strip(), *(line.strip() for line in value.splitlines())}
-        parts |= {escaped[1:-1] for part in parts for escaped in (repr(part), json.dumps(part))}
-        self._secrets |= {part for part in parts if len(part) >= _SECRET_CHARS_MIN}
+        """Replace this value in all lines that are sent from now on. See `Redaction.hide`."""
+        for redaction in self._redactions:
+            redaction.hide(value)
 
     def add(self, level: LogLevel, event: str, fields: dict[str, Any]) -> None:
         """Add a line. If too many wait to be sent, the oldest are left out.
@@ -52,8 +124,9 @@ class OperationLog:
             return
         self._number += 1
         now = datetime.datetime.now(datetime.UTC)
+        own = {name: value for name, value in fields.items() if name not in _OF_OPERATION}
         self._lines.append(
-            ReportedLogLine(number=self._number, logged_at=now, level=level, event=event, fields=_plain(fields, 0))
+            ReportedLogLine(number=self._number, logged_at=now, level=level, event=event, fields=_plain(own, 0))
         )
 
     def batch(self) -> list[ReportedLogLine]:
@@ -72,24 +145,16 @@ class OperationLog:
 
     def _clean(self, line: ReportedLogLine) -> ReportedLogLine:
         # Secrets are replaced before texts are shortened: half a secret would not be found.
-        event, fields = self._hidden(line.event)[:_EVENT_CHARS_MAX], _shortened(self._hidden(line.fields))
-        return msgspec.structs.replace(line, event=event, fields=_within_bound(fields))
-
-    def _hidden(self, value: Any) -> Any:
-        if isinstance(value, str):
-            for secret in sorted(self._secrets, key=len, reverse=True):
-                value = value.replace(secret, REDACTED)
-            return value
-        if isinstance(value, dict):
-            return {self._hidden(key): self._hidden(inner) for key, inner in value.items()}
-        return [self._hidden(inner) for inner in value] if isinstance(value, list) else value
+        hidden = self._redactions[0].hidden
+        fields = _within_bound(_shortened(hidden(line.fields), _TEXT_CHARS_MAX), LOG_LINE_BYTES_MAX)
+        return msgspec.structs.replace(line, event=hidden(line.event)[:_EVENT_CHARS_MAX], fields=fields)
 
 
-_CURRENT: ContextVar[OperationLog | None] = ContextVar("gpuaas_operation_log", default=None)
+_CURRENT: ContextVar[LineCollector | None] = ContextVar("gpuaas_log", default=None)
 
 
 @contextlib.contextmanager
-def collected(into: OperationLog) -> Iterator[None]:
+def collected(into: LineCollector) -> Iterator[None]:
     """Collect the lines that the body logs."""
     before = _CURRENT.set(into)
     try:
@@ -99,16 +164,17 @@ def collected(into: OperationLog) -> Iterator[None]:
 
 
 def capture(logger: object, method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Copy a line to the log of the running operation. It is a processor of structlog, after the level was added."""
+    """Copy a line to the log of the running operation, or else to that of the process. It is a processor of structlog,
+    after the level was added."""
     log, level = _CURRENT.get(), _LEVELS.get(str(entry.get("level", "")))
     if log is not None and level is not None and entry.get("event") not in _STORED_ANYWAY:
-        fields = {name: value for name, value in entry.items() if name not in _KNOWN}
+        fields = {name: value for name, value in entry.items() if name not in _OF_EVERY_LINE}
         log.add(level, str(entry.get("event", "")), fields)
     return entry
 
 
 def configure() -> None:
-    """Write log lines as JSON to stderr, and copy those about operations for the platform."""
+    """Write log lines as JSON to stderr, and copy them for the platform."""
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -133,19 +199,19 @@ def _plain(value: Any, depth: int) -> Any:
     return str(value)
 
 
-def _shortened(value: Any) -> Any:
+def _shortened(value: Any, chars_max: int) -> Any:
     """Shorten long texts in the middle: a traceback has its cause at the end."""
-    if isinstance(value, str) and len(value) > _TEXT_CHARS_MAX:
-        half = _TEXT_CHARS_MAX // 2
+    if isinstance(value, str) and len(value) > chars_max:
+        half = chars_max // 2
         return f"{value[:half]} … {value[-half:]}"
     if isinstance(value, dict):
-        return {key[:_EVENT_CHARS_MAX]: _shortened(inner) for key, inner in value.items()}
-    return [_shortened(inner) for inner in value] if isinstance(value, list) else value
+        return {key[:_EVENT_CHARS_MAX]: _shortened(inner, chars_max) for key, inner in value.items()}
+    return [_shortened(inner, chars_max) for inner in value] if isinstance(value, list) else value
 
 
-def _within_bound(fields: dict[str, Any]) -> dict[str, Any]:
+def _within_bound(fields: dict[str, Any], bytes_max: int) -> dict[str, Any]:
     encoded = msgspec.json.encode(fields)
-    if len(encoded) <= LOG_LINE_BYTES_MAX:
+    if len(encoded) <= bytes_max:
         return fields
     # As a text inside JSON, each character can take six bytes.
-    return {"shortened": encoded.decode()[: LOG_LINE_BYTES_MAX // 8]}
+    return {"shortened": encoded.decode()[: bytes_max // 8]}

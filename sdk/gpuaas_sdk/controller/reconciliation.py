@@ -46,14 +46,17 @@ from gpuaas_sdk.controller.inputs import Forms, Inputs
 from gpuaas_sdk.controller.observers import ObserverMachines
 from gpuaas_sdk.controller.operation.machines import Connect
 from gpuaas_sdk.controller.samples import Samples
+from gpuaas_sdk.controller.self_report import Found
 from gpuaas_sdk.controller.stewardships import Stewardships
-from gpuaas_sdk.machine import Machine
+from gpuaas_sdk.machine import Machine, MachineUnreachable
 
 log = structlog.get_logger()
 
 # Between the look and the request, a member may begin to leave, or a person may forbid what was allowed: `Conflict`.
 _REFUSALS = (Conflict, OperationInProgress, StewardBudgetUsed, DisruptionBudget, CircuitOpen, MemberHeld, NoSpare)
 """Answers to a request of a steward that are no error: the operation is not possible now."""
+_PASSING = (Conflict, OperationInProgress)
+"""Refusals that belong to normal work. The others wait for a person or for time, so the controller shows them."""
 
 
 ReadPeople = Callable[[], Awaitable[tuple[PosixPerson, ...]]]
@@ -119,9 +122,10 @@ class Reconciliation:
         people: ReadPeople,
         gauges: Gauges | None = None,
         forms: Forms = Forms(),  # noqa: B008 - frozen
+        failed: Callable[[Found], None] = lambda _: None,
     ) -> None:
         """`wake` causes another look. Without `gauges`, this process serves no metrics. `forms` has the defaults of the
-        inputs."""
+        inputs. `failed` gets what people should see, also if the handler catches it."""
         self.instance = msgspec.structs.replace(instance, inputs=forms.of_instance(instance.inputs))
         """The instance as it was at the beginning of the look."""
         self._client = client
@@ -132,6 +136,7 @@ class Reconciliation:
         self._wake = wake
         self._people = people
         self._gauges = gauges
+        self._failed = failed
 
     @property
     def measures(self) -> bool:
@@ -199,6 +204,9 @@ class Reconciliation:
             return await self._watch.machines.machine(member.allocation_id, member.address, self._grant)
         except LeaseLost:
             raise
+        except MachineUnreachable as error:
+            self._failed(Found("machine", "unreachable", str(error)))
+            raise
         except ApiError as error:
             raise rules.refused(f"observer access to {member.node_name}", error) from error
 
@@ -237,6 +245,7 @@ class Reconciliation:
         platform is not asked again before the next one is possible."""
         chosen = tuple(members)
         if (used := self.refusal(kind, chosen)) is not None:
+            self._failed(_refused(kind, used))
             return Requested(refusal=used)
         key, member_ids = _key(kind, chosen), [member.member_id for member in chosen]
         try:
@@ -250,6 +259,8 @@ class Reconciliation:
             log.info("request.refused", kind=kind, members=member_ids, code=error.code, error=error.message)
             if isinstance(error, StewardBudgetUsed):
                 self._watch.refusals[key] = error
+            if not isinstance(error, _PASSING):
+                self._failed(_refused(kind, error))
             return Requested(refusal=error)
         log.info("request.accepted", kind=kind, members=member_ids, operation_id=operation.operation_id)
         self._watch.is_stale = True
@@ -355,6 +366,10 @@ Health = Callable[[Reconciliation], Awaitable[None]]
 
 def _key(kind: StewardVerb, members: Iterable[Member]) -> tuple[str, ...]:
     return (kind, *sorted(member.member_id for member in members))
+
+
+def _refused(kind: StewardVerb, error: ApiError) -> Found:
+    return Found("request", error.code, f"{kind}: {error.message}")
 
 
 def _still_used(used: StewardBudgetUsed) -> bool:

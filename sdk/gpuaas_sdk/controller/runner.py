@@ -22,8 +22,10 @@ from gpuaas_sdk.controller.gauges import Gauges
 from gpuaas_sdk.controller.handlers import Handlers
 from gpuaas_sdk.controller.health import HealthLoop, HealthSettings
 from gpuaas_sdk.controller.lease import Lease
+from gpuaas_sdk.controller.logs import OperationLog
 from gpuaas_sdk.controller.operation import Operation
 from gpuaas_sdk.controller.operation.machines import Connect
+from gpuaas_sdk.controller.self_report import SelfReport
 from gpuaas_sdk.outcomes import NoAnswer
 from gpuaas_sdk.traces import Spans
 
@@ -44,6 +46,9 @@ class RunnerSettings:
     """Pause after the platform refused a claim or did not answer it."""
     stop_s: float = 10.0
     """How long cancelled handlers may take to clean up when the runner stops."""
+    report_every_s: float = 5.0
+    """The shortest interval between two reports of what fails in this process and of its log. A report is sent with a
+    claim, so `claim_wait_s` delays it too."""
     health: HealthSettings = health.DEFAULT_SETTINGS
     """How instances are looked after between operations."""
 
@@ -98,10 +103,15 @@ class Runner:
         self._spans = spans
         self._gauges = gauges
         self._runs: dict[str, _Run] = {}
+        self._self_report = SelfReport(settings.report_every_s)
         self._health_loop = self._make_health_loop()
 
     async def run(self) -> None:
         """Claim and run operations until cancelled."""
+        with logs.collected(self._self_report.log):
+            await self._run()
+
+    async def _run(self) -> None:
         looking = [asyncio.create_task(self._health_loop.run())] if self._health_loop else []
         try:
             while True:
@@ -129,6 +139,7 @@ class Runner:
             settings=self._settings.health,
             gauges=self._gauges,
             forms=self._handlers.forms,
+            self_report=self._self_report,
         )
 
     async def _free_slot(self) -> None:
@@ -147,6 +158,7 @@ class Runner:
             wait_s=self._settings.claim_wait_s,
             controller_version=self._version,
             undoes=self._handlers.undoes,
+            report=self._self_report.due(),
         )
         while True:
             try:
@@ -159,7 +171,8 @@ class Runner:
                 await asyncio.sleep(pause_s)
 
     def _lease(self, record: OperationRecord, claim: Claim) -> Lease:
-        return Lease(self._client, record, epoch=claim.epoch, lease_s=self._settings.lease_s)
+        lines = OperationLog(self._self_report.log.redaction)
+        return Lease(self._client, record, epoch=claim.epoch, lease_s=self._settings.lease_s, log=lines)
 
     def _start(self, claimed: _Claimed) -> None:
         operation_id = claimed.record.operation_id

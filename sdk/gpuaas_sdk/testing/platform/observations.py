@@ -1,15 +1,16 @@
 """The reports of controllers between operations, in the fake platform: presence, conditions, members."""
 
-from gpuaas_contract.errors import AppUnknown, ValidationFailed
+from gpuaas_contract.controllers import Controller, ControllerLogLine, ControllerReport
+from gpuaas_contract.errors import AppUnknown, NotFound, ValidationFailed
 from gpuaas_contract.instances import Instance, Member
-from gpuaas_contract.protocol import observation, request
+from gpuaas_contract.protocol import controllers, observation, request
 from gpuaas_contract.runtime import (
-    Controller,
     ObservedMember,
     RefusedObservation,
     ReportRuntime,
     RuntimeReported,
 )
+from msgspec.structs import replace
 
 from gpuaas_sdk.testing.platform.edge import Account
 from gpuaas_sdk.testing.platform.records import Records
@@ -22,6 +23,7 @@ class Observations:
     def __init__(self, records: Records, stewards: Stewards, app_slug: str, account: Account) -> None:
         self.controllers: dict[str, Controller] = {}
         """By holder."""
+        self._logs: dict[str, list[ControllerLogLine]] = {}
         self._records = records
         self._stewards = stewards
         self._app_slug = app_slug
@@ -46,7 +48,21 @@ class Observations:
             actor_id=self._account.actor_id,
             version=version or (known.version if known else ""),
             last_seen_at=self._records.clock(),
+            state=known.state if known else None,
         )
+
+    def note_report(self, holder: str, report: ControllerReport) -> None:
+        """Store what the controller reports of itself, unless a later report is stored."""
+        known, now = self.controllers[holder], self._records.clock()
+        if controllers.replaces(known.state, report, now):
+            self.controllers[holder] = replace(known, state=controllers.state(report, now))
+            self._logs[known.controller_id] = report.log
+
+    def log(self, controller_id: str) -> list[ControllerLogLine]:
+        """Return the stored lines of the controller's log."""
+        if all(known.controller_id != controller_id for known in self.controllers.values()):
+            raise NotFound(f"There is no controller {controller_id}.")
+        return self._logs.get(controller_id, [])
 
     def report(self, instance_id: str, report: ReportRuntime) -> RuntimeReported:
         """Store the observations that are accepted, and return those that are refused."""

@@ -12,6 +12,7 @@ from gpuaas_contract.access import MACHINE_ACCESS, MachineAccess, RequestMachine
 from gpuaas_contract.artifacts import LIST as ARTIFACT_LIST
 from gpuaas_contract.artifacts import Artifact
 from gpuaas_contract.catalog import PROJECT_APP_GET, AppVersion
+from gpuaas_contract.controllers import CONTROLLER_LIST, CONTROLLER_LOG, Controller, ControllerLogLine
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.errors import ApiError
 from gpuaas_contract.instances import INSTANCE_GET, INSTANCE_LIST, MEMBER_GET, MEMBER_LIST, Instance, Member
@@ -28,7 +29,6 @@ from gpuaas_contract.runtime import (
     ACCESS_PUBLISH,
     CLAIM,
     COMPLETE,
-    CONTROLLER_LIST,
     FAIL,
     HEARTBEAT,
     MEMBER_REPORT,
@@ -36,7 +36,6 @@ from gpuaas_contract.runtime import (
     STEP_REPORT,
     Claim,
     ClaimOperation,
-    Controller,
     ReportMember,
 )
 from gpuaas_contract.secrets import DELIVERY_OPEN, SECRET_ISSUE
@@ -124,6 +123,7 @@ class Routes:
             route(MEMBER_LIST, self._member_list),
             route(MEMBER_GET, self._member_get),
             route(CONTROLLER_LIST, self._controller_list),
+            route(CONTROLLER_LOG, self._controller_log),
             route(POSIX_PEOPLE, self._people_list),
             route(POSIX_PEOPLE_DIGEST, self._people_digest),
             route(PROJECT_APP_GET, self._version_get),
@@ -147,6 +147,8 @@ class Routes:
     async def _claim(self, body: ClaimOperation, request: Request) -> Claim:
         self.observations.check_app(body.app_slug)
         self.observations.seen(body.holder, body.controller_version)
+        if body.report is not None:
+            self.observations.note_report(body.holder, body.report)
         until = asyncio.get_running_loop().time() + body.wait_s
         # A caller that disconnected while it waited must not get an operation.
         while not await request.is_disconnected():
@@ -226,6 +228,9 @@ class Routes:
 
     async def _controller_list(self, body: NoBody, request: Request) -> Page[Controller]:
         return Page(items=list(self.observations.controllers.values()))
+
+    async def _controller_log(self, body: NoBody, request: Request) -> Page[ControllerLogLine]:
+        return _page(request, self.observations.log(request.query_params.get("controller_id", "")))
 
     async def _people_list(self, body: NoBody, request: Request) -> Page[PosixPerson]:
         return _page(request, self.records.people)

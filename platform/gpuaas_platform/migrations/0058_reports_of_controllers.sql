@@ -1,0 +1,1 @@
+ALTER TABLE controllers ADD COLUMN log TEXT NOT NULL DEFAULT '';

@@ -1,0 +1,238 @@
+"""What a controller reports of itself: failures between operations and its log, bounded, and without secrets."""
+
+import asyncio
+import contextlib
+import datetime
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+import structlog
+from gpuaas_contract.controllers import (
+    CONTROLLER_LOG,
+    FAILURES_MAX,
+    LINE_BYTES_MAX,
+    LINES_MAX,
+    ControllerFailure,
+    ControllerLogLine,
+    ControllerReport,
+    ControllerState,
+)
+from gpuaas_contract.errors import CircuitOpen, NotFound
+from gpuaas_contract.stewardships import OPERATION_REQUEST
+from gpuaas_sdk.client import Client
+from gpuaas_sdk.controller import App, HealthSettings, Operation, Reconciliation, RunnerSettings, logs
+from gpuaas_sdk.controller.logs import REDACTED, Redaction
+from gpuaas_sdk.controller.self_report import Found, SelfReport
+from gpuaas_sdk.machine import MachineUnreachable
+from gpuaas_sdk.testing import FakeMachines, FakePlatform
+from gpuaas_sdk.testing.platform.edge import Fate, Received
+
+log = structlog.get_logger()
+NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
+SECOND = datetime.timedelta(seconds=1)
+CRASHED = Found("look", "crashed", "KeyError: 'gpu'")
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_controller() -> Iterator[None]:
+    logs.configure()
+    yield
+    structlog.reset_defaults()
+
+
+def due(report: SelfReport) -> ControllerReport:
+    found = report.due()
+    assert found is not None
+    return found
+
+
+def test_a_failure_counts_the_looks_in_a_row_and_ends_with_a_look_that_works() -> None:
+    report = SelfReport(0)
+    for second in range(3):
+        report.looked("inst_1", [CRASHED], now=NOW + second * SECOND)
+    (failure,) = due(report).failures
+    assert (failure.count, failure.failed_since, failure.observed_at) == (3, NOW, NOW + 2 * SECOND)
+    assert (failure.task, failure.code, failure.instance_id) == ("look", "crashed", "inst_1")
+    report.looked("inst_1", [], now=NOW)
+    assert due(report).failures == []
+
+
+def test_failures_of_other_instances_stay_when_one_works_again() -> None:
+    report = SelfReport(0)
+    for name in ("inst_1", "inst_2"):
+        report.looked(name, [CRASHED])
+    report.looked("inst_1", [])
+    assert [failure.instance_id for failure in due(report).failures] == ["inst_2"]
+    report.forget("inst_2")
+    assert due(report).failures == []
+
+
+def test_nothing_is_sent_while_nothing_has_changed_and_not_more_often_than_allowed() -> None:
+    time = [0.0]
+    report = SelfReport(5, clock=lambda: time[0])
+    assert due(report).number == 1
+    report.log.add("info", "e", {})
+    assert report.due() is None, "reported twice within the interval"
+    time[0] = 5
+    assert [line.event for line in due(report).log] == ["e"]
+    time[0] = 10
+    assert report.due() is None, "reported without a change"
+
+
+def test_a_report_has_the_newest_lines_and_failures_only() -> None:
+    report = SelfReport(0)
+    for number in range(LINES_MAX + 10):
+        report.log.add("error", f"e{number}", {"text": "x" * 10_000, **{f"k{n}": "y" * 200 for n in range(20)}})
+    for number in range(FAILURES_MAX + 5):
+        report.looked(f"inst_{number}", [CRASHED], now=NOW + number * SECOND)
+    sent = due(report)
+    assert [line.event for line in sent.log] == [f"e{number}" for number in range(10, LINES_MAX + 10)]
+    assert max(len(msgspec.json.encode(line.fields)) for line in sent.log) <= LINE_BYTES_MAX
+    assert (len(sent.failures), sent.failures_total) == (FAILURES_MAX, FAILURES_MAX + 5)
+    assert sent.failures[0].instance_id == f"inst_{FAILURES_MAX + 4}"
+    assert msgspec.json.decode(msgspec.json.encode(sent), type=ControllerReport) == sent, "the platform would refuse it"
+
+
+def test_secrets_are_replaced_in_failures_and_lines_also_in_those_from_before() -> None:
+    report, secret = SelfReport(0), "s3cret-of-a-member"
+    report.looked("inst_1", [Found("look", "crashed", "x" * 490 + secret)])
+    report.log.add("warning", "join.failed", {"command": ["join", f"--token={secret}"]})
+    report.log.redaction.hide(secret)
+    sent = due(report)
+    assert secret[:8] not in msgspec.json.encode(sent).decode()
+    assert sent.log[0].fields == {"command": ["join", f"--token={REDACTED}"]}
+
+
+def test_a_process_of_months_forgets_the_oldest_secrets_first() -> None:
+    redaction = Redaction(2)
+    for secret in ("first-one", "second-one", "first-one", "third-one"):
+        redaction.hide(secret)
+    assert redaction.hidden("first-one second-one third-one") == f"{REDACTED} second-one {REDACTED}"
+
+
+@pytest.fixture
+def shown(app: App, client: Client, platform: FakePlatform, machines: FakeMachines) -> "Shown":
+    return Shown(app, client, platform, machines)
+
+
+class Shown:
+    """A controller at work, and what the platform shows of it."""
+
+    def __init__(self, app: App, client: Client, platform: FakePlatform, machines: FakeMachines) -> None:
+        self._app, self._client, self._platform, self._machines = app, client, platform, machines
+
+    @contextlib.asynccontextmanager
+    async def working(self) -> AsyncIterator[None]:
+        health = HealthSettings(interval_s=0.05, lease_s=3)
+        settings = RunnerSettings(claim_wait_s=0.05, report_every_s=0, health=health)
+        runner = self._app.runner(
+            self._client, self._platform.project_id, "one", settings=settings, connect=self._machines.connect
+        )
+        task = asyncio.create_task(runner.run())
+        try:
+            async with asyncio.timeout(60):
+                yield
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+    async def until(self, holds: Callable[[ControllerState], bool]) -> ControllerState:
+        while True:
+            known = self._platform.observations.controllers.get("one")
+            if known is not None and known.state is not None and holds(known.state):
+                return known.state
+            await asyncio.sleep(0.01)
+
+    async def failure(self, code: str) -> ControllerFailure:
+        state = await self.until(lambda state: any(item.code == code for item in state.failures))
+        return next(item for item in state.failures if item.code == code)
+
+
+async def test_a_handler_that_raises_is_shown_until_it_works_again(
+    app: App, platform: FakePlatform, shown: Shown
+) -> None:
+    broken = [True]
+
+    @app.health()
+    async def look(now: Reconciliation) -> None:
+        if broken[0]:
+            raise KeyError("gpu")
+
+    instance = platform.add_instance({}, ready=True)
+    async with shown.working():
+        failure = await shown.failure("crashed")
+        assert failure.message == "The health check of the app crashed: KeyError: 'gpu'"
+        assert (failure.task, failure.instance_id) == ("look", instance.instance_id)
+        await shown.until(lambda state: state.failures[0].count > 1)
+        broken[0] = False
+        await shown.until(lambda state: not state.failures)
+
+
+async def test_a_machine_that_does_not_answer_is_shown_also_if_the_handler_catches_it(
+    app: App, platform: FakePlatform, machines: FakeMachines, shown: Shown
+) -> None:
+    @app.health()
+    async def look(now: Reconciliation) -> None:
+        with contextlib.suppress(MachineUnreachable):
+            await now.machine(now.members[0])
+
+    platform.add_instance({"head": ["n1"]}, ready=True)
+    machines.host("n1").reachable = False
+    async with shown.working():
+        failure = await shown.failure("unreachable")
+        assert (failure.task, "n1" in failure.message) == ("machine", True)
+        machines.host("n1").reachable = True
+        await shown.until(lambda state: not state.failures)
+
+
+async def test_an_open_breaker_and_a_used_limit_are_shown(app: App, platform: FakePlatform, shown: Shown) -> None:
+    @app.operation("repair", role="worker")
+    async def repair(op: Operation) -> None:
+        return None
+
+    @app.health()
+    async def look(now: Reconciliation) -> None:
+        await now.request("repair", now.members, "it is down")
+
+    async def refuse(call: Received) -> Fate:
+        if call.name == OPERATION_REQUEST.name and is_open[0]:
+            raise CircuitOpen("The breaker of worker is open.")
+        return "serve"
+
+    is_open = [True]
+    platform.on_call(refuse)
+    platform.add_instance({"worker": ["n1"]}, ready=True)
+    async with shown.working():
+        assert (await shown.failure("circuit_open")).message == "repair: The breaker of worker is open."
+        is_open[0] = False
+        assert (await shown.failure("steward_budget_used")).task == "request"
+
+
+async def test_lines_that_belong_to_no_operation_are_read_back_without_secrets(
+    app: App, platform: FakePlatform, client: Client, shown: Shown
+) -> None:
+    secrets: list[str] = []
+
+    @app.operation("deploy")
+    async def deploy(op: Operation) -> None:
+        secrets.append(await op.secret("role_join", "random"))
+        log.info("operation.line")
+
+    @app.health()
+    async def look(now: Reconciliation) -> None:
+        log.info("looked.at", token=secrets[0])
+
+    instance = platform.add_instance({"head": ["n0"]})
+    where: dict[str, Any] = {"query": {"controller_id": f"{platform.project_id}/demo/one"}}
+    with pytest.raises(NotFound):
+        await client.call(CONTROLLER_LOG, project_id=platform.project_id, **where)
+    lines: dict[str, ControllerLogLine] = {}
+    async with shown.working():
+        await platform.ended(platform.request(instance, "deploy").operation_id)
+        while "looked.at" not in lines:
+            page = await client.call(CONTROLLER_LOG, project_id=platform.project_id, **where)
+            lines = {line.event: line for line in page.items}
+    assert lines["looked.at"].fields == {"instance_id": instance.instance_id, "token": REDACTED}
+    assert "operation.line" not in lines, "it is in the log of its operation"
