@@ -226,12 +226,13 @@ SERVICE_ACCOUNT_CREATE = PROJECT.row(
     "/service-accounts",
     "identity.service_account.create",
     "Create a service account",
-    "An account with `apps` is for the controllers of these apps; an account without is for other programs.",
+    "An account with `apps` is for the controllers of these apps; an account without is for other programs. An app "
+    "without a published version is refused.",
 ).post(
     CreateServiceAccount,
     ServiceAccount,
     status=201,
-    errors=(errors.AppUnknown,),
+    errors=(errors.AppUnknown, errors.Conflict),
     example={"name": "app-controller"},
 )
 SERVICE_ACCOUNT_BIND = SERVICE_ACCOUNT.row(
@@ -240,7 +241,7 @@ SERVICE_ACCOUNT_BIND = SERVICE_ACCOUNT.row(
     "Set which apps a service account operates",
     "The change counts from the next request of the account. Reports on work of apps that it no longer operates are "
     "refused, and its access to machines for such work ends.",
-).put(BindServiceAccount, ServiceAccount, errors=(errors.AppUnknown,), example={"apps": []})
+).put(BindServiceAccount, ServiceAccount, errors=(errors.AppUnknown, errors.Conflict), example={"apps": []})
 SERVICE_ACCOUNT_LIST = PROJECT.row(
     "/service-accounts", "identity.service_account.list", "List the service accounts of a project"
 ).list(ServiceAccount, "identity.service_account.read")

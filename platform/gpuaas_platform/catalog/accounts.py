@@ -26,6 +26,7 @@ async def _reach(reader: db.Reader, call: Call[ProjectPath], body: CreateService
     apps = set(body.apps)
     for app_slug in sorted(apps):
         await service.check_app(reader, call.caller, app_slug, field="apps")
+        await _check_offered(reader, app_slug)
     offered = await _offered(reader, apps) if apps else PROGRAM_KEYS
     if body.permissions is None:
         return Reach(apps, offered)
@@ -33,6 +34,19 @@ async def _reach(reader: db.Reader, call: Call[ProjectPath], body: CreateService
         if apps or not await _is_for_programs(reader, call.path.project_id, key):
             raise _not_offered(key, apps)
     return Reach(apps, set(body.permissions))
+
+
+async def _check_offered(reader: db.Reader, app_slug: str) -> None:
+    """Refuse an app without a version that projects can have: its account would have no permissions, and its controller
+    would only learn it from refused claims. Tenants do not know such an app at all."""
+    if await store.offered_manifests(reader, app_slug):
+        return
+    registered = await store.registered(reader, app_slug)
+    raise errors.Conflict(
+        f"No version of {app_slug} is published, so an account for it would have no permissions.",
+        details={"field": "apps", "app_slug": app_slug},
+        fix=f"gpuaas app publish {app_slug} {registered[-1] if registered else 'VERSION'}",
+    )
 
 
 async def _offered(reader: db.Reader, apps: Collection[str]) -> frozenset[str]:

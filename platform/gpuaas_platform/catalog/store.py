@@ -67,6 +67,13 @@ async def offered_manifests(reader: db.Reader, app_slug: str) -> list[Manifest]:
     return [version.manifest for version in await VERSIONS.find(reader, where, app_slug)]
 
 
+async def registered(reader: db.Reader, app_slug: str) -> list[str]:
+    """Return the names of the versions that no one has published yet, the newest last."""
+    sql = """SELECT app_version_id FROM app_versions WHERE app_slug = $1 AND state = 'registered'
+             ORDER BY version_order, created_at"""
+    return [row[0].partition("@")[2] for row in await reader.all(sql, app_slug)]
+
+
 async def published_newest_first(reader: db.Reader, app_slug: str) -> list[str]:
     """Return version names only: the caller reads the versions one by one and usually needs only the first."""
     sql = """SELECT app_version_id FROM app_versions WHERE app_slug = $1 AND state = 'published'

@@ -85,6 +85,22 @@ async def test_an_app_that_is_not_registered_is_refused(world: World) -> None:
         await _account(world, apps=["ghost"])
 
 
+async def test_an_app_without_a_published_version_gets_no_account(world: World) -> None:
+    await world.entitled_app()
+    for version in ("1.0.0", "1.10.0", "1.9.0"):
+        await world.call(catalog.VERSION_REGISTER, {**OTHER, "version": version})
+    with pytest.raises(errors.Conflict, match="No version of other is published") as refused:
+        await _account(world, apps=["toy", "other"])
+    assert refused.value.fix == "gpuaas app publish other 1.10.0"
+    await _account(world, apps=["toy"])
+    with pytest.raises(errors.Conflict, match="No version of other is published"):
+        await _bind(world, "other", name="robot")
+    assert (await world.call(identity.SERVICE_ACCOUNT_GET, service_account_id="robot")).apps == ["toy"]
+    await world.call(catalog.VERSION_PUBLISH, {}, app_slug="other", version="1.10.0")
+    await _bind(world, "toy", "other", name="robot")
+    assert (await world.call(identity.SERVICE_ACCOUNT_GET, service_account_id="robot")).permissions
+
+
 async def test_a_permission_that_was_not_given_is_denied_and_can_i_explains_it(world: World) -> None:
     await world.entitled_app()
     await _account(world, name="reader", apps=["toy"], permissions=[EXECUTE])
