@@ -89,6 +89,10 @@ class Breaker(Request):
     window_s: Annotated[int, msgspec.Meta(ge=1, le=BREAKER_WINDOW_S_MAX)] = 600
 
 
+ReplaceOrder = Literal["new_first", "old_first"]
+"""In which order the two machines of a replace change places."""
+
+
 class RoleSpec(Request):
     """A role of members in an app, and the operations it supports."""
 
@@ -105,6 +109,10 @@ class RoleSpec(Request):
     depend on."""
     unavailable_max: Count | None = None
     """Disruption budget: how many members of the role may be out of service at once; none: no limit."""
+    replace_order: ReplaceOrder | None = None
+    """For `replace`. `new_first`: the new machine serves before the old one leaves, so the role is never short of a
+    member. `old_first`: the old one stops serving before the new one takes its place. None: the app does not declare
+    it. The kit compares it with the handlers, and each preview of a replace shows it."""
     breaker: Breaker = Breaker()
 
 

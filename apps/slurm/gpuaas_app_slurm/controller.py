@@ -100,10 +100,12 @@ def build(settings: Settings = DEFAULT_SETTINGS) -> App:
     app.preview("stop")(refusals.announced(previews.stop, refusals.stop, settings))
     app.preview("restart")(refusals.announced(previews.restart, refusals.restart, settings))
     for role in (roles.WORKER, roles.LOGIN):
-        app.operation("replace", role=role)(lambda op: replace.replace(op, settings))
+        app.operation("replace", role=role, replace_order="new_first")(lambda op: replace.replace(op, settings))
         app.undo("replace", role=role)(lambda op: replace.undo(op, settings))
         app.preview("replace", role=role)(refusals.announced(previews.replace, refusals.leave, settings))
-    app.operation("replace", role=roles.CONTROLLER)(lambda op: controller_move.replace(op, settings))
+    app.operation("replace", role=roles.CONTROLLER, replace_order="old_first")(
+        lambda op: controller_move.replace(op, settings)
+    )
     app.undo("replace", role=roles.CONTROLLER)(lambda op: controller_move.undo(op, settings))
     app.preview("replace", role=roles.CONTROLLER)(refusals.announced(move_checks.preview, refusals.move, settings))
     app.operation("upgrade")(lambda op: upgrade.upgrade(op, settings))

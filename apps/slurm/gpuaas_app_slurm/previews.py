@@ -8,9 +8,7 @@ from gpuaas_sdk.controller import Member, Operation, PlannedChange, Preview, Wor
 from gpuaas_app_slurm import reports, roles
 from gpuaas_app_slurm.workload import config, home, nodes, state
 
-REPLACES = (
-    "First the new machine joins the cluster and runs a job; until the old one leaves, the replace can be undone."
-)
+REPLACES = "The new machine proves itself with a job. Until the old one leaves, the replace can be undone."
 WAITS = "The operation waits for these jobs. Only with force are they cancelled, and their GPU hours lost."
 
 

@@ -66,6 +66,8 @@ def _role_flaws(manifest: Manifest) -> Flaws:
         for at, verb in enumerate(role.exclusive):
             if verb not in role.operations:
                 yield words.path(f"{path}.exclusive", at), f"{verb} is not in operations"
+        if role.replace_order is not None and "replace" not in role.operations:
+            yield f"{path}.replace_order", "replace is not in operations"
     yield from _repeats("roles", [role.component_key for role in manifest.roles], ".component_key")
 
 

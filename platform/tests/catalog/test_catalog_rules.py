@@ -160,6 +160,11 @@ UNSOUND: dict[str, tuple[dict[str, Any], str, str]] = {
         "secret_purposes[1]",
         "`role_join` is listed twice",
     ),
+    "an order of a replace that the role does not have": (
+        {"roles": [{"component_key": "head", "max": 1, "replace_order": "new_first"}]},
+        "roles[0].replace_order",
+        "replace is not in operations",
+    ),
     "an exclusive operation that the role does not have": (
         {"roles": [{"component_key": "head", "max": 1, "exclusive": ["replace"]}]},
         "roles[0].exclusive[0]",

@@ -6,7 +6,7 @@ from typing import TypeVar, TypeVarTuple
 
 import msgspec
 import yaml
-from gpuaas_contract.catalog import Manifest
+from gpuaas_contract.catalog import Manifest, ReplaceOrder
 from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS, PREVIEWED_KINDS, UNDONE, OperationKind
 
 from gpuaas_sdk import machine
@@ -58,15 +58,28 @@ class App:
         """Debian packages that its machines need."""
         self.manifest = _read_manifest(manifest)
         """The manifest as it was read from the file."""
-        self._handlers = Handlers(slug, inputs.forms_of(self.manifest))
+        orders = {role.component_key: role.replace_order for role in self.manifest.roles if role.replace_order}
+        self._handlers = Handlers(slug, inputs.forms_of(self.manifest), declared_orders=orders)
         if self.manifest.slug != slug:
             raise ValueError(f"{manifest} is the manifest of {self.manifest.slug!r}, not of {slug!r}")
 
-    def operation(self, kind: OperationKind, role: str = "") -> Callable[[Handler], Handler]:
-        """Register the handler of an operation kind; with a role, only for members of that role."""
+    def operation(
+        self, kind: OperationKind, role: str = "", *, replace_order: ReplaceOrder | None = None
+    ) -> Callable[[Handler], Handler]:
+        """Register the handler of an operation kind; with a role, only for members of that role.
+
+        `replace_order` is for `replace`: which machine changes first. If the manifest declares an order for a role, the
+        controller starts only if the handler has the same one.
+
+            @app.operation("replace", role="worker", replace_order="new_first")
+            async def replace(op: Operation) -> None: ..."""
         if kind in ASKING_KINDS:
             raise ValueError(f"declare the handlers of {kind}s with @app.{kind}")
+        if replace_order is not None and kind != "replace":
+            raise ValueError(f"replace_order is for replace, not for {kind}")
         self._check(kind, role)
+        if replace_order is not None:
+            self._handlers.replace_orders[role] = replace_order
         return self._register(self._handlers.operations, (kind, role), f"handler for {kind} {role}")
 
     def undo(self, kind: OperationKind, role: str = "") -> Callable[[Handler], Handler]:

@@ -4,8 +4,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from gpuaas_contract.catalog import Manifest
+from gpuaas_contract.catalog import Manifest, ReplaceOrder
 from gpuaas_contract.operations import ASKING_KINDS, Preview
+from msgspec.structs import replace
 
 from gpuaas_sdk.controller import rules
 from gpuaas_sdk.controller.declared_steps import DeclaredStep
@@ -13,6 +14,12 @@ from gpuaas_sdk.controller.inputs import Forms
 from gpuaas_sdk.controller.operation import Operation
 from gpuaas_sdk.controller.reconciliation import Health
 from gpuaas_sdk.failures import NeedsOperator, Refused, Temporary
+
+REPLACE_NOTES: dict[ReplaceOrder, str] = {
+    "new_first": "New machine first: it serves before the old one leaves.",
+    "old_first": "Old machine first: it stops serving before the new one takes its place.",
+}
+"""What the preview of a replace shows, by the order that the manifest declares."""
 
 Handler = Callable[[Operation], Awaitable[None]]
 """A function for an operation or its undo: `async def deploy(op: Operation) -> None`."""
@@ -45,6 +52,10 @@ class Handlers:
     actions: dict[str, ActionHandler] = field(default_factory=dict)
     steps: dict[str, DeclaredStep[*tuple[Any, ...]]] = field(default_factory=dict)
     """The steps of `App.step`, by name."""
+    replace_orders: dict[str, ReplaceOrder] = field(default_factory=dict)
+    """The order in which the handler of replace changes machines, by role; an empty role means every role."""
+    declared_orders: dict[str, ReplaceOrder] = field(default_factory=dict)
+    """The order that the manifest declares, by role."""
     health: Health | None = None
     health_every_s: float = 10.0
     """The interval between two looks at an instance."""
@@ -71,6 +82,11 @@ class Handlers:
             for role in manifest.roles
             for kind in role.operations
             if find(self.operations, kind, role.component_key) is None
+        ]
+        missing += [
+            f"replace of role {role.component_key} in the order {role.replace_order}"
+            for role in manifest.roles
+            if role.replace_order is not None and self._replace_order(role.component_key) != role.replace_order
         ]
         missing += [f"action {action.name}" for action in manifest.actions if action.name not in self.actions]
         if manifest.health and self.health is None:
@@ -102,7 +118,19 @@ class Handlers:
             await handle(op)
         return Result()
 
+    def _replace_order(self, role: str) -> ReplaceOrder | None:
+        """Return the order of the handler that runs for this role."""
+        own = role if ("replace", role) in self.operations else ""
+        return self.replace_orders.get(own)
+
     async def _preview(self, op: Operation) -> Preview:
+        """Return the answer of the app. The order of a replace is a promise of the manifest, so the kit adds it."""
+        shown, order = await self._ask(op), self.declared_orders.get(op.component_key)
+        if op.preview_of != "replace" or order is None:
+            return shown
+        return replace(shown, notes=[REPLACE_NOTES[order], *shown.notes])
+
+    async def _ask(self, op: Operation) -> Preview:
         preview = find(self.previews, op.preview_of or "", op.component_key)
         if preview is None:
             return Preview(answered=False, notes=[f"The app {self.app_slug} has no preview of {op.preview_of}."])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 NAME_CHARS_MAX = 40
-_MEMBER_OPERATIONS = "[add, drain, resume, remove, replace]"
+_MEMBER_OPERATIONS = "operations: [add, drain, resume, remove, replace], replace_order: new_first"
 
 
 class CannotCreate(Exception):
@@ -35,16 +35,16 @@ class Kind:
 KINDS = {
     "service": Kind(
         "Servers that answer requests; each works alone.",
-        {"server": f"min: 1, max: 9, operations: {_MEMBER_OPERATIONS}"},
+        {"server": f"min: 1, max: 9, {_MEMBER_OPERATIONS}"},
     ),
     "batch": Kind(
         "A head that accepts jobs, and workers that run them.",
-        {"head": "min: 1, max: 1", "worker": f"min: 1, max: 9, operations: {_MEMBER_OPERATIONS}"},
+        {"head": "min: 1, max: 1", "worker": f"min: 1, max: 9, {_MEMBER_OPERATIONS}"},
         first_roles=("head",),
     ),
     "quorum": Kind(
         "Peers that keep data together; one at a time may be away.",
-        {"peer": f"min: 3, max: 9, unavailable_max: 1, operations: {_MEMBER_OPERATIONS}"},
+        {"peer": f"min: 3, max: 9, unavailable_max: 1, {_MEMBER_OPERATIONS}"},
         at_once=1,
     ),
 }

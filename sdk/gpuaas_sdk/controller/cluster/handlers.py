@@ -35,7 +35,7 @@ def register(app: App, software: Software, *, health_every_s: float = 10.0) -> N
     chosen: list[OperationKind] = [kind for kind in get_args(OperationKind) if kind in listed]
     for kind in chosen:
         if kind in handlers.by_kind:
-            app.operation(kind)(handlers.by_kind[kind])
+            app.operation(kind, replace_order="old_first" if kind == "replace" else None)(handlers.by_kind[kind])
         if kind in UNDONE and kind in handlers.undos:
             app.undo(kind)(handlers.undos[kind])
         if kind in PREVIEWED_KINDS:

@@ -28,7 +28,7 @@ def register(app: App, peers: Peers, *, health_every_s: float = 10.0) -> None:
     listed = {"deploy", "decommission", *app.manifest.instance_operations, *role.operations}
     chosen: list[OperationKind] = [kind for kind in get_args(OperationKind) if kind in listed]
     for kind in chosen:
-        app.operation(kind)(handlers.operations[kind])
+        app.operation(kind, replace_order="new_first" if kind == "replace" else None)(handlers.operations[kind])
         if kind in UNDONE and kind in handlers.undos:
             app.undo(kind)(handlers.undos[kind])
         if kind in PREVIEWED_KINDS:
