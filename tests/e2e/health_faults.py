@@ -70,6 +70,11 @@ def _wrong_clock(member: Member, offset: str) -> Fault:
     return Fault(member, "ClockOff", "person", WRONG_CLOCK.replace("@OFFSET@", offset), clean=RIGHT_CLOCK)
 
 
+def _closed_by_clock(code: str, offset: str) -> Fault:
+    script, hands = WRONG_CLOCK.replace("@OFFSET@", offset), "systemctl restart systemd-timesyncd"
+    return Fault(WORKER, code, "hands", script, hands=hands, clean=RIGHT_CLOCK)
+
+
 SHORT = {
     "slurmd is stopped": Fault(WORKER, "SlurmdDown", "app", "systemctl stop slurmd"),
     "a person drains a node": Fault(
@@ -94,14 +99,8 @@ LONG = {
     "the clock of slurmctld is ahead": _wrong_clock(CONTROLLER, "+120s"),
     "the clock of slurmctld is behind": _wrong_clock(CONTROLLER, "-120s"),
     "the clock of slurmctld is a little ahead": _wrong_clock(CONTROLLER, "+20s"),
-    "a clock is so far ahead that nobody can log in": Fault(
-        WORKER,
-        "LoginRefused",
-        "hands",
-        WRONG_CLOCK.replace("@OFFSET@", "+3600s"),
-        hands="systemctl restart systemd-timesyncd",
-        clean=RIGHT_CLOCK,
-    ),
+    "a clock is so far ahead that no login is possible": _closed_by_clock("ClockOff", "+2h"),
+    "a clock is so far behind that no login is possible": _closed_by_clock("LoginRefused", "-2h"),
     "a machine is frozen": Fault(WORKER, "MachineSilent", "hands", lab="freeze", hands="thaw"),
     "a machine is cut off": Fault(WORKER, "MachineSilent", "hands", lab="cut", hands="heal"),
     "a machine has no power": Fault(WORKER, "MachineSilent", "hands", lab="kill", hands="start"),

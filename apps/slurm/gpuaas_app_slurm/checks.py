@@ -15,6 +15,8 @@ CRASH_LOOP_RESTARTS = 3
 CLOCK_REFUSED_S = 60
 """From this difference on, other faults of a machine count as consequences: Slurm refuses credentials that are too old.
 On machines, 30 s were accepted and 120 s were not."""
+LOGIN_AHEAD_S, LOGIN_BEHIND_S = 600, -3600
+"""A machine whose clock is further ahead or behind refuses every certificate of the platform."""
 HEALTH_CHECK = "/etc/slurm/gpuaas/health-check"
 HEALTH_CHECK_PREFIX = "gpuaas-check:"
 """The reason of each drain by Slurm's own health check of a node starts with this text."""
@@ -110,7 +112,7 @@ def clock_of_slurmctld(machine: Machine, head: Reported, off_s: int) -> Finding:
     side = "ahead of" if off_s > 0 else "behind"
     reason = f"the clock of {machine.name} is {abs(off_s)} s {side} the clocks of other machines of the cluster"
     time_service = head.report.time_service if head.report else ""
-    return Finding("ClockOff", "degraded", reason, _set_clock(machine, time_service))
+    return Finding("ClockOff", "degraded", reason, _set_clock(machine, time_service, off_s))
 
 
 def clock_off_s(node: ObservedNode | None, closer: Closer | None) -> int:
@@ -158,9 +160,12 @@ def _login_refused(machine: Machine, error: str) -> Finding:
         "failed",
         f"machine {machine.name} ({machine.address}) answers and refuses the app's certificate: {error}",
         "log in at its console and set its clock if it is wrong: a machine refuses every certificate if its clock is "
-        "ten minutes ahead or an hour behind. Otherwise read the log of its ssh service there. To see whether it "
-        f"accepts logins: gpuaas ssh {machine.name} -- uptime",
+        f"ten minutes ahead or an hour behind. Otherwise read the log of its ssh service there. {_try_login(machine)}",
     )
+
+
+def _try_login(machine: Machine) -> str:
+    return f"To see whether it accepts logins: gpuaas ssh {machine.name} -- uptime"
 
 
 def _cluster_unreachable(machine: Machine, closer: Closer) -> Finding:
@@ -314,15 +319,17 @@ def _clock(machine: Machine, reported: Reported) -> Iterator[Finding]:
     side = "ahead of" if reported.clock_off_s > 0 else "behind"
     reason = f"the clock of {machine.name} is {abs(reported.clock_off_s)} s {side} the clock of slurmctld"
     time_service = reported.report.time_service if reported.report else ""
-    yield Finding("ClockOff", "degraded", reason, _set_clock(machine, time_service))
+    yield Finding("ClockOff", "degraded", reason, _set_clock(machine, time_service, reported.clock_off_s))
 
 
 def _largest_files(machine: Machine, folder: str) -> str:
     return f"gpuaas ssh {machine.name} --root -- 'sudo du -xak {folder} | sort -n | tail'"
 
 
-def _set_clock(machine: Machine, time_service: str) -> str:
+def _set_clock(machine: Machine, time_service: str, off_s: int) -> str:
     """A time service sets a clock that is far off when it starts. Later it corrects only small differences."""
+    if not LOGIN_BEHIND_S < off_s < LOGIN_AHEAD_S:
+        return f"set it at the machine's console, because it refuses every certificate. {_try_login(machine)}"
     if time_service:
         return machine.as_root(f"systemctl restart {time_service}")
     return f"no time service is installed there, install one: {machine.as_root('apt-get install -y systemd-timesyncd')}"

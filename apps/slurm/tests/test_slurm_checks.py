@@ -438,6 +438,11 @@ def test_the_fix_of_a_clock_names_the_time_service_of_the_machine(service: str, 
     assert found(node(report=report, clock_off_s=30))[0].fix.endswith(command)
 
 
+@pytest.mark.parametrize(("off_s", "is_open"), [(599, True), (600, False), (-3599, True), (-3600, False)])
+def test_the_fix_of_a_clock_is_at_the_console_if_no_login_is_possible(off_s: int, is_open: bool) -> None:
+    assert ("console" not in found(node(clock_off_s=off_s))[0].fix) == is_open
+
+
 def test_a_machine_that_refuses_the_certificate_is_not_called_silent() -> None:
     refused = Closer(
         unreachable="machine gpu-2 (10.0.0.2:22) cannot be reached: Permission denied for user a-ro on host"
