@@ -15,10 +15,10 @@ systemctl daemon-reload; systemctl restart --no-block slurmd
 """
 FULL_DISK = "mount -t tmpfs -o size=1M none /tmp; dd if=/dev/zero of=/tmp/forgotten bs=1k count=1010 || :"
 # Machines of the lab have the clock of the host. A library gives the programs that start from now on another time:
-# services, sessions over SSH and what these start. The offset is in a file, and the machine has a time service that
-# sets it right when it starts, as time services do. Sessions over SSH that are open keep the right time, so they end.
+# sshd, which compares it with certificates, services, sessions over SSH and what these start. The offset is in a file,
+# and the machine has a time service that sets it right when it starts, as time services do. A real clock is wrong for
+# all programs at the same moment, so nobody can log in while services start one after the other.
 WRONG_CLOCK = r"""
-offset=@OFFSET@
 library=$(dpkg -L libfaketime | grep libfaketimeMT.so)
 variables="LD_PRELOAD=$library FAKETIME_TIMESTAMP_FILE=/run/offset FAKETIME_DONT_FAKE_MONOTONIC=1 FAKETIME_NO_CACHE=1"
 cat > /etc/systemd/system/systemd-timesyncd.service <<'END'
@@ -27,18 +27,21 @@ Type=oneshot
 RemainAfterExit=yes
 ExecStart=/bin/sh -c 'echo +0s > /run/offset'
 END
-systemctl daemon-reload
-echo "$offset" > /run/offset
 echo "SetEnv $variables" > /etc/ssh/sshd_config.d/clock.conf
+systemctl daemon-reload
+echo "@OFFSET@" > /run/offset
 systemctl set-environment $variables
-systemctl reload ssh; pkill sshd-session || :
+systemctl stop ssh; pkill sshd-session || :
+systemctl try-restart slurmdbd slurmctld || :
 systemctl restart --no-block slurmd gpuaas-slurm-health
+systemctl start ssh
 """
+# Services keep the library: without an offset it changes nothing.
 RIGHT_CLOCK = r"""
+echo +0s > /run/offset
 systemctl unset-environment LD_PRELOAD FAKETIME_TIMESTAMP_FILE FAKETIME_DONT_FAKE_MONOTONIC FAKETIME_NO_CACHE
 rm -f /etc/systemd/system/systemd-timesyncd.service /etc/ssh/sshd_config.d/clock.conf
-systemctl daemon-reload; systemctl reload ssh; pkill sshd-session || :
-systemctl restart --no-block slurmd gpuaas-slurm-health
+systemctl daemon-reload; systemctl restart ssh
 """
 WITHOUT_HOMES = "umount /home/people; /etc/slurm/gpuaas/health-check"
 
@@ -63,6 +66,15 @@ class Fault:
     """Script that takes away what the test itself put on the machine."""
 
 
+def _wrong_clock(member: Member, offset: str) -> Fault:
+    return Fault(member, "ClockOff", "person", WRONG_CLOCK.replace("@OFFSET@", offset), clean=RIGHT_CLOCK)
+
+
+def _closed_by_clock(code: str, offset: str) -> Fault:
+    script, hands = WRONG_CLOCK.replace("@OFFSET@", offset), "systemctl restart systemd-timesyncd"
+    return Fault(WORKER, code, "hands", script, hands=hands, clean=RIGHT_CLOCK)
+
+
 SHORT = {
     "slurmd is stopped": Fault(WORKER, "SlurmdDown", "app", "systemctl stop slurmd"),
     "a person drains a node": Fault(
@@ -82,15 +94,19 @@ LONG = {
     ),
     "slurmd crashes again and again": Fault(WORKER, "Slurmd", "app", BROKEN_SLURMD),
     "a disk is full": Fault(WORKER, "DiskFull", "person", FULL_DISK, clean="umount -l /tmp"),
-    "a clock is ahead": Fault(
-        WORKER, "ClockOff", "person", WRONG_CLOCK.replace("@OFFSET@", "+120s"), clean=RIGHT_CLOCK
-    ),
-    "a clock is behind": Fault(
-        WORKER, "ClockOff", "person", WRONG_CLOCK.replace("@OFFSET@", "-120s"), clean=RIGHT_CLOCK
-    ),
+    "a clock is ahead": _wrong_clock(WORKER, "+120s"),
+    "a clock is behind": _wrong_clock(WORKER, "-120s"),
+    "the clock of slurmctld is ahead": _wrong_clock(CONTROLLER, "+120s"),
+    "the clock of slurmctld is behind": _wrong_clock(CONTROLLER, "-120s"),
+    "the clock of slurmctld is a little ahead": _wrong_clock(CONTROLLER, "+20s"),
+    "a clock is so far ahead that no login is possible": _closed_by_clock("ClockOff", "+2h"),
+    "a clock is so far behind that no login is possible": _closed_by_clock("LoginRefused", "-2h"),
     "a machine is frozen": Fault(WORKER, "MachineSilent", "hands", lab="freeze", hands="thaw"),
     "a machine is cut off": Fault(WORKER, "MachineSilent", "hands", lab="cut", hands="heal"),
     "a machine has no power": Fault(WORKER, "MachineSilent", "hands", lab="kill", hands="start"),
+    "the machine of slurmctld is frozen": Fault(CONTROLLER, "MachineSilent", "hands", lab="freeze", hands="thaw"),
+    "the machine of slurmctld is cut off": Fault(CONTROLLER, "MachineSilent", "hands", lab="cut", hands="heal"),
+    "the machine of slurmctld has no power": Fault(CONTROLLER, "MachineSilent", "hands", lab="kill", hands="start"),
     "a node has no homes": Fault(
         WORKER, "HealthCheckFailed", "hands", WITHOUT_HOMES, hands="systemctl restart home-people.mount"
     ),

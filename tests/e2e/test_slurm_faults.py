@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import campaigns
+import observer_commands
 import pytest
 from health_faults import LONG, SHORT, Fault
 from watched_cluster import Change, Cluster
@@ -50,6 +51,8 @@ def test_a_rare_fault_is_seen_with_its_reason_and_ends_by_its_fix(cluster: Clust
 
 def _break_and_heal(cluster: Cluster, fault: Fault) -> None:
     node = fault.member[0]
+    _until(lambda: _status(cluster, fault), "ready")  # what the fault before has left may end later than its test
+    assert _status(cluster, fault) == "ready"
     began = time.monotonic()
     if fault.lab:
         cluster.lab(fault.lab, node)
@@ -65,6 +68,10 @@ def _break_and_heal(cluster: Cluster, fault: Fault) -> None:
             cluster.lab(fault.hands, node)  # again, or for the first time if the fault was not seen
         if fault.clean:
             cluster.on(node, fault.clean)
+
+
+def _status(cluster: Cluster, fault: Fault) -> str:
+    return next((change.status for change in reversed(cluster.since(fault.member, 0.0))), "")
 
 
 def _heal(cluster: Cluster, fault: Fault, seen: Change) -> None:
@@ -119,6 +126,21 @@ def test_a_person_who_joins_the_project_submits_a_job_and_one_who_leaves_cannot(
     submit = "cd; sbatch --wrap true >/dev/null 2>&1 && echo accepted || echo refused"
     assert _until(lambda: _as_ada(cluster, submit), "refused\n") == "refused\n"
     assert "slurm-" in cluster.on("gpu-3", "ls /home/people/ada"), "files stay, and every machine sees them"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("node", ["gpu-1", "gpu-2"])
+def test_the_observer_of_a_machine_changes_nothing_in_the_cluster(cluster: Cluster, node: str) -> None:
+    """The controller of the app looks at the cluster as this user between operations."""
+    submit = "sbatch --parsable --mem=16 -w gpu-3 --wrap 'sleep 900'"
+    job = cluster.on("gpu-1", f'runuser -l researcher -c "{submit}"').strip()
+    _until(lambda: cluster.on("gpu-1", f"squeue -h -j {job} -o %T"), "RUNNING\n")
+    observer = cluster.on(node, "getent passwd | cut -d: -f1 | grep -e -ro$").strip()
+    before = cluster.on(node, observer_commands.state(observer))
+    assert f"{job} RUNNING" in before
+    assert cluster.on(node, observer_commands.tried(observer, job)) == ""
+    assert cluster.on(node, observer_commands.state(observer)) == before
+    cluster.on("gpu-1", f"scancel {job}")
 
 
 def _binding_of_ada(cluster: Cluster) -> str:

@@ -15,10 +15,14 @@ CRASH_LOOP_RESTARTS = 3
 CLOCK_REFUSED_S = 60
 """From this difference on, other faults of a machine count as consequences: Slurm refuses credentials that are too old.
 On machines, 30 s were accepted and 120 s were not."""
+LOGIN_AHEAD_S, LOGIN_BEHIND_S = 600, -3600
+"""A machine whose clock is further ahead or behind refuses every certificate of the platform."""
 HEALTH_CHECK = "/etc/slurm/gpuaas/health-check"
 HEALTH_CHECK_PREFIX = "gpuaas-check:"
 """The reason of each drain by Slurm's own health check of a node starts with this text."""
 _CONTROLLER_UNITS = {"mariadb": "DatabaseDown", "slurmdbd": "AccountingDown"}
+REFUSED = "Permission denied"
+"""In the error of a login: the machine answers and refuses the certificate."""
 _FORCED = "--force --reason 'machine lost'"
 """The command line refuses --force without a reason."""
 
@@ -59,11 +63,12 @@ class Machine(msgspec.Struct, frozen=True):
         return f"gpuaas ssh {self.name} --root -- sudo {command}"
 
 
-def of_controller(machine: Machine, seen: Observed) -> list[Finding]:
-    """Return the faults of the machine of slurmctld, the worst first."""
+def of_controller(machine: Machine, seen: Observed, clock: Finding | None = None) -> list[Finding]:
+    """Return the faults of the machine of slurmctld, the worst first. `clock`: its clock is wrong."""
     if left := _move_left(seen):
         return [left, *_of_machine(machine, seen.own)]
     findings = [
+        *([clock] if clock else []),
         *_scheduler(machine, seen),
         *_accounting(machine, seen),
         *_rotation(machine, seen),
@@ -74,9 +79,15 @@ def of_controller(machine: Machine, seen: Observed) -> list[Finding]:
 
 
 def of_worker(
-    machine: Machine, node: ObservedNode | None, closer: Closer | None, head: Reported, version: str
+    machine: Machine,
+    node: ObservedNode | None,
+    closer: Closer | None,
+    head: Reported,
+    version: str,
+    clock: Finding | None = None,
 ) -> list[Finding]:
-    """Return the faults of a worker, the worst first. `closer` is the look at its machine, if there was one."""
+    """Return the faults of a worker, the worst first. `closer` is the look at its machine, if there was one. `clock`:
+    its clock is right, but differs from the clock of slurmctld's machine, which is wrong."""
     if closer is not None and closer.unreachable and (node is None or node.slurmd_port != "open" or node.is_stale):
         return [unreachable_worker(machine, closer.unreachable)]
     findings = [
@@ -85,14 +96,31 @@ def of_worker(
         *_registered(machine, node, closer),
         *_reporter(machine, node, closer),
         *_drained(machine, node),
-        *_of_machine(machine, Reported(report=_newest(node, closer), clock_off_s=_clock_off_s(node, closer))),
+        *_of_machine(machine, Reported(report=_newest(node, closer), clock_off_s=clock_off_s(node, closer))),
         *_version(machine, node, head, version),
     ]
     # While slurmd restarts, no program on its machine reaches the cluster. It counts when reports stay away too.
     if not findings and closer is not None and not closer.scheduler.ok and node is not None and node.is_stale:
         findings = [_cluster_unreachable(machine, closer)]
     findings = sorted(findings, key=lambda finding: finding.status != "failed")
-    return _clock_first(findings, _clock_off_s(node, closer))
+    off_s = clock_off_s(node, closer)
+    return _wrong_elsewhere(findings, clock, off_s) if clock else _clock_first(findings, off_s)
+
+
+def clock_of_slurmctld(machine: Machine, head: Reported, off_s: int) -> Finding:
+    """Return the fault that the clock of slurmctld's machine is wrong."""
+    side = "ahead of" if off_s > 0 else "behind"
+    reason = f"the clock of {machine.name} is {abs(off_s)} s {side} the clocks of other machines of the cluster"
+    time_service = head.report.time_service if head.report else ""
+    return Finding("ClockOff", "degraded", reason, _set_clock(machine, time_service, off_s))
+
+
+def clock_off_s(node: ObservedNode | None, closer: Closer | None) -> int:
+    """Return how far a worker's clock is ahead of slurmctld's machine. A closer look counts more: Slurm refuses the
+    reports of a machine whose clock is far off."""
+    if closer is not None and closer.clock_off_s is not None:
+        return closer.clock_off_s
+    return node.clock_off_s if node is not None else 0
 
 
 def never_joined(machine: Machine) -> Finding:
@@ -114,6 +142,8 @@ def unreachable_controller(machine: Machine, error: str) -> Finding:
 
 
 def _machine_silent(machine: Machine, error: str, if_lost: str) -> Finding:
+    if REFUSED in error:
+        return _login_refused(machine, error)
     return Finding(
         "MachineSilent",
         "failed",
@@ -121,6 +151,21 @@ def _machine_silent(machine: Machine, error: str, if_lost: str) -> Finding:
         "start the machine or restore its network, and it returns by itself; if it is lost, give it up "
         f"({if_lost}). To see whether it answers: gpuaas ssh {machine.name} -- uptime",
     )
+
+
+def _login_refused(machine: Machine, error: str) -> Finding:
+    """Return the fault of a machine to which nobody can log in. It may run jobs, so it is not lost."""
+    return Finding(
+        "LoginRefused",
+        "failed",
+        f"machine {machine.name} ({machine.address}) answers and refuses the app's certificate: {error}",
+        "log in at its console and set its clock if it is wrong: a machine refuses every certificate if its clock is "
+        f"ten minutes ahead or an hour behind. Otherwise read the log of its ssh service there. {_try_login(machine)}",
+    )
+
+
+def _try_login(machine: Machine) -> str:
+    return f"To see whether it accepts logins: gpuaas ssh {machine.name} -- uptime"
 
 
 def _cluster_unreachable(machine: Machine, closer: Closer) -> Finding:
@@ -274,25 +319,20 @@ def _clock(machine: Machine, reported: Reported) -> Iterator[Finding]:
     side = "ahead of" if reported.clock_off_s > 0 else "behind"
     reason = f"the clock of {machine.name} is {abs(reported.clock_off_s)} s {side} the clock of slurmctld"
     time_service = reported.report.time_service if reported.report else ""
-    yield Finding("ClockOff", "degraded", reason, _set_clock(machine, time_service))
+    yield Finding("ClockOff", "degraded", reason, _set_clock(machine, time_service, reported.clock_off_s))
 
 
 def _largest_files(machine: Machine, folder: str) -> str:
     return f"gpuaas ssh {machine.name} --root -- 'sudo du -xak {folder} | sort -n | tail'"
 
 
-def _set_clock(machine: Machine, time_service: str) -> str:
+def _set_clock(machine: Machine, time_service: str, off_s: int) -> str:
     """A time service sets a clock that is far off when it starts. Later it corrects only small differences."""
+    if not LOGIN_BEHIND_S < off_s < LOGIN_AHEAD_S:
+        return f"set it at the machine's console, because it refuses every certificate. {_try_login(machine)}"
     if time_service:
         return machine.as_root(f"systemctl restart {time_service}")
     return f"no time service is installed there, install one: {machine.as_root('apt-get install -y systemd-timesyncd')}"
-
-
-def _clock_off_s(node: ObservedNode | None, closer: Closer | None) -> int:
-    """A closer look counts more: Slurm refuses the reports of a machine whose clock is far behind."""
-    if closer is not None and closer.clock_off_s is not None:
-        return closer.clock_off_s
-    return node.clock_off_s if node is not None else 0
 
 
 def _clock_first(findings: list[Finding], off_s: int) -> list[Finding]:
@@ -302,6 +342,12 @@ def _clock_first(findings: list[Finding], off_s: int) -> list[Finding]:
         return findings
     others = [msgspec.structs.replace(finding, repairs=False) for finding in findings if finding is not clock]
     return [msgspec.structs.replace(clock, status=findings[0].status), *others]
+
+
+def _wrong_elsewhere(findings: list[Finding], clock: Finding, off_s: int) -> list[Finding]:
+    """Return the faults of a worker if the clock of slurmctld's machine is wrong: that is the cause of the others."""
+    own = [finding for finding in findings if finding.code != clock.code]
+    return _clock_first([*own, clock], off_s) if own and abs(off_s) >= CLOCK_REFUSED_S else own
 
 
 def _version(machine: Machine, node: ObservedNode | None, head: Reported, version: str) -> Iterator[Finding]:

@@ -69,12 +69,17 @@ async def _judge(cluster: Reconciliation, line: str, people: tuple[Person, ...],
         return
     seen, turn = observed.parse(line, _name(cluster)), int(time.monotonic() / settings.health_every_s)
     unwell = plan.to_look_at(cluster.members, seen, turn)
-    closer = await _closer_looks(cluster, roles.controller_of(cluster.members), unwell, settings)
+    clock, closer = None, dict[str, Closer]()
+    if unwell or seen.clocks_differ:
+        controller = roles.controller_of(cluster.members)
+        clock, closer = await _closer_looks(cluster, controller, unwell, settings)
+    head_off_s = None if clock is None else observed.clock_off_s(clock, time.time())
     owners = await _owners(cluster, seen)
-    decision = plan.decide(cluster.instance.name, cluster.members, seen, closer, people, owners)
+    decision = plan.decide(cluster.instance.name, cluster.members, seen, closer, people, owners, head_off_s)
     await _act(cluster, decision)
     await _replace_lost(cluster, decision, seen, settings)
-    if not unwell and owners is not None and not any(verdict.repair for verdict in decision.verdicts):
+    is_clear = not unwell and owners is not None and (clock is not None or not seen.clocks_differ)
+    if is_clear and not any(verdict.repair for verdict in decision.verdicts):
         cluster.kept[_SETTLED] = facts
 
 
@@ -126,12 +131,12 @@ async def _people(cluster: Reconciliation) -> tuple[PosixPerson, ...]:
 
 async def _closer_looks(
     cluster: Reconciliation, controller: Member, members: tuple[Member, ...], settings: Settings
-) -> dict[str, Closer]:
-    if not members:
-        return {}
+) -> tuple[int | None, dict[str, Closer]]:
+    """Return the time on the machine of slurmctld, and member id -> the look at its machine, at the same time."""
     asked = asyncio.gather(*(_closer_look(cluster, member, settings) for member in members))
     clock, looks = await asyncio.gather(_clock(cluster, controller, settings), asked)
-    return {member.member_id: observed.compared(look, clock) for member, look in zip(members, looks, strict=True)}
+    compared = [observed.compared(look, clock) for look in looks]
+    return clock, {member.member_id: look for member, look in zip(members, compared, strict=True)}
 
 
 async def _clock(cluster: Reconciliation, controller: Member, settings: Settings) -> int | None:

@@ -13,6 +13,7 @@ from gpuaas_app_slurm.workload import people as project_people
 from gpuaas_app_slurm.workload import state
 from gpuaas_app_slurm.workload.observed import BlockedJobs, Closer, Observed
 from gpuaas_app_slurm.workload.people import Person
+from gpuaas_app_slurm.workload.watch_program import CLOCK_OFF_S
 
 CLOSER_LOOKS_MAX = 4
 """At most so many machines are asked directly in one look, however many seem unwell."""
@@ -100,15 +101,18 @@ def decide(
     closer: Mapping[str, Closer],
     people: Sequence[Person] = (),
     owners: Iterable[Member] | None = None,
+    head_off_s: int | None = None,
 ) -> Decision:
     """Return the decision after a look. `closer`: member id -> the look at its machine. `owners`: the members, also
-    those that are gone, with which the nodes of Slurm are compared; None while an operation may be joining a node."""
+    those that are gone, with which the nodes of Slurm are compared; None while an operation may be joining a node.
+    `head_off_s`: how far the clock of slurmctld's machine is ahead of the app's; None: not known."""
     all_members = tuple(members)
     judged = [member for member in all_members if is_judged(member)]
+    clocks = _wrong_clock(instance, all_members, seen, closer, head_off_s or 0)
     verdicts = [
         verdict
         for member in judged
-        if (verdict := _verdict(_words(instance, member, all_members), member, seen, closer)) is not None
+        if (verdict := _verdict(_words(instance, member, all_members), member, seen, closer, clocks)) is not None
     ]
     controllers = {member.member_id: member for member in judged if member.component_key == roles.CONTROLLER}
     return Decision(
@@ -251,9 +255,39 @@ def _seems_unwell(member: Member, seen: Observed) -> bool:
     return node is None or node.seems_unwell
 
 
-def _verdict(words: checks.Machine, member: Member, seen: Observed, closer: Mapping[str, Closer]) -> Verdict | None:
+def _wrong_clock(
+    instance: str, members: Sequence[Member], seen: Observed, closer: Mapping[str, Closer], head_off_s: int
+) -> dict[str, Finding]:
+    """Return member id -> that the clock of slurmctld's machine is wrong, for the controller and for the workers whose
+    clocks are right. Of two clocks that differ, the one is right with which the app's clock agrees. If it agrees with
+    neither, the worker's counts as wrong."""
+    head = next((member for member in members if member.component_key == roles.CONTROLLER), None)
+    right = [
+        member.member_id
+        for member in members
+        if (off_s := _clock_off_s(member, seen, closer)) and abs(off_s + head_off_s) < CLOCK_OFF_S
+    ]
+    if head is None or not head_off_s or not right:
+        return {}
+    wrong = checks.clock_of_slurmctld(_words(instance, head, members), seen.own, head_off_s)
+    return dict.fromkeys([head.member_id, *right], wrong)
+
+
+def _clock_off_s(member: Member, seen: Observed, closer: Mapping[str, Closer]) -> int:
     if member.component_key == roles.CONTROLLER:
-        findings = checks.of_controller(words, seen)
+        return 0
+    return checks.clock_off_s((seen.nodes or {}).get(_node_name(member)), closer.get(member.member_id))
+
+
+def _verdict(
+    words: checks.Machine,
+    member: Member,
+    seen: Observed,
+    closer: Mapping[str, Closer],
+    clocks: Mapping[str, Finding],
+) -> Verdict | None:
+    if member.component_key == roles.CONTROLLER:
+        findings = checks.of_controller(words, seen, clocks.get(member.member_id))
         return _judged(
             member, "ready", findings, member.adapter_detail | _controller_detail(seen), seen.version or None
         )
@@ -264,7 +298,7 @@ def _verdict(words: checks.Machine, member: Member, seen: Observed, closer: Mapp
         return _judged(member, "ready", [checks.never_joined(words)], member.adapter_detail, None)
     if (node is None or node.seems_unwell) and looked is None:
         return None  # Not enough is known yet: the next look asks the machine itself.
-    findings = checks.of_worker(words, node, looked, seen.own, seen.version)
+    findings = checks.of_worker(words, node, looked, seen.own, seen.version, clocks.get(member.member_id))
     sound: Status = "ready"
     if node is not None and _is_drained_on_purpose(member, node.as_node()):
         findings = [finding for finding in findings if finding.code != "DrainLeft"]

@@ -23,7 +23,7 @@ from gpuaas_contract.catalog import StewardSpec
 from gpuaas_contract.permissions import CONTROLLER_KEYS
 from gpuaas_sdk.controller import App, Gauges, Instance, Member, RunnerSettings
 from gpuaas_sdk.installs import uninstall
-from gpuaas_sdk.machine import Ran
+from gpuaas_sdk.machine import Ran, shell
 from gpuaas_sdk.testing import FakeMachines, FakePlatform
 
 SETTINGS = Settings(
@@ -167,12 +167,16 @@ class FakeSlurm:
     """The nodes in the backup, and the reasons of their drains."""
     closer: str = ""
     """What machines print that are asked directly."""
+    clock_off_s: int = 0
+    """How far the clocks of machines are ahead that are asked for their time: the machine of slurmctld."""
 
     def answer_script(self, text: str) -> Ran | None:
         """Return what scripts print that read a machine; None for those that have arguments or change one."""
         self.script = text
         if observed.CLOSER_LOOK in text:
             return Ran(0, self.closer, "")
+        if text == shell.grouped(observed.CLOCK):
+            return Ran(0, f"{int(time.time()) + self.clock_off_s}\n", "")
         if self.on_uninstall and uninstall.STOP in text:
             self.on_uninstall()
         if self.uninstall_fails and uninstall.STOP in text:

@@ -381,6 +381,51 @@ def test_a_clock_that_is_a_little_off_does_not_keep_the_app_from_a_repair() -> N
     ]
 
 
+HEAD_WITH_CHRONY = msgspec.structs.replace(HEAD, report=Report(key="aa", time_service="chrony"))
+
+
+def of_clocks(
+    head_off_s: int | None, *nodes: ObservedNode, closer: dict[str, Closer] | None = None
+) -> dict[str, plan.Verdict]:
+    """Return the verdicts on slurmctld's machine, gpu-2 and gpu-3. The first clock is compared with the app's."""
+    other = AMember("mem_3", "worker", node_name="gpu-3", adapter_detail={"node_name": "gpu-3"})
+    seen = cluster(*nodes, own=HEAD_WITH_CHRONY)
+    decision = plan.decide("slurm", [CONTROLLER, WORKER, other], seen, closer or {}, head_off_s=head_off_s)
+    return {verdict.member_id: verdict for verdict in decision.verdicts}
+
+
+def test_of_two_clocks_that_differ_the_one_is_right_with_which_the_clock_of_the_app_agrees() -> None:
+    behind = [node(clock_off_s=-31), node(name="gpu-3", clock_off_s=-29)]
+    verdicts = of_clocks(30, *behind)
+    assert {name: verdict.status for name, verdict in verdicts.items()} == {
+        "mem_1": "degraded",
+        "mem_2": "ready",
+        "mem_3": "ready",
+    }
+    assert verdicts["mem_1"].reason.startswith("ClockOff: the clock of gpu-1 is 30 s ahead of")
+    assert verdicts["mem_1"].fix == "gpuaas ssh gpu-1 --root -- sudo systemctl restart chrony"
+
+
+@pytest.mark.parametrize("head_off_s", [None, 0, -30, 60], ids=["unknown", "right", "as the worker", "another"])
+def test_a_clock_with_which_the_clock_of_the_app_does_not_agree_is_wrong(head_off_s: int | None) -> None:
+    verdicts = of_clocks(head_off_s, node(clock_off_s=-31), node(name="gpu-3"))
+    assert {name: verdict.status for name, verdict in verdicts.items()} == {
+        "mem_1": "ready",
+        "mem_2": "degraded",
+        "mem_3": "ready",
+    }
+
+
+def test_a_clock_of_slurmctld_that_is_far_off_is_the_cause_of_the_faults_of_all_workers() -> None:
+    silent = [SILENT, msgspec.structs.replace(SILENT, name="gpu-3")]
+    verdicts = of_clocks(120, *silent, closer={"mem_2": FAR_BEHIND, "mem_3": FAR_BEHIND})
+    command = "gpuaas ssh gpu-1 --root -- sudo systemctl restart chrony"
+    assert {(verdict.reason[:35], verdict.fix, verdict.repair) for verdict in verdicts.values()} == {
+        ("ClockOff: the clock of gpu-1 is 120", command, "")
+    }
+    assert [verdicts[name].status for name in ("mem_1", "mem_2", "mem_3")] == ["degraded", "failed", "failed"]
+
+
 @pytest.mark.parametrize(
     ("service", "command"),
     [
@@ -391,6 +436,22 @@ def test_a_clock_that_is_a_little_off_does_not_keep_the_app_from_a_repair() -> N
 def test_the_fix_of_a_clock_names_the_time_service_of_the_machine(service: str, command: str) -> None:
     report = msgspec.structs.replace(SOUND, time_service=service)
     assert found(node(report=report, clock_off_s=30))[0].fix.endswith(command)
+
+
+@pytest.mark.parametrize(("off_s", "is_open"), [(599, True), (600, False), (-3599, True), (-3600, False)])
+def test_the_fix_of_a_clock_is_at_the_console_if_no_login_is_possible(off_s: int, is_open: bool) -> None:
+    assert ("console" not in found(node(clock_off_s=off_s))[0].fix) == is_open
+
+
+def test_a_machine_that_refuses_the_certificate_is_not_called_silent() -> None:
+    refused = Closer(
+        unreachable="machine gpu-2 (10.0.0.2:22) cannot be reached: Permission denied for user a-ro on host"
+    )
+    (finding,) = found(node(is_stale=True), refused)
+    assert (finding.code, finding.status, finding.repairs) == ("LoginRefused", "failed", False)
+    assert "set its clock" in finding.fix
+    blind = plan.blind("slurm", [CONTROLLER, WORKER], CONTROLLER, refused.unreachable)
+    assert blind.verdicts[0].reason.startswith("LoginRefused: machine gpu-1")
 
 
 @pytest.mark.parametrize(("theirs", "off_s"), [(1000, 0), (1009, 0), (1119, 120), (881, -120)])

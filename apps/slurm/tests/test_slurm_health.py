@@ -184,6 +184,19 @@ async def test_without_the_machine_of_slurmctld_its_member_fails_and_nothing_is_
         ]
 
 
+@pytest.mark.parametrize(("head_off_s", "wrong", "right"), [(120, "gpu-1", "gpu-2"), (0, "gpu-2", "gpu-1")])
+async def test_the_machine_with_the_wrong_clock_is_named_also_if_it_is_the_machine_of_slurmctld(
+    head_off_s: int, wrong: str, right: str
+) -> None:
+    async with deployed_cluster(settings=OFTEN) as cluster:
+        cluster.slurm.clock_off_s = head_off_s
+        shows(cluster, line(node("gpu-2", clock_off_s=-118)))
+        await until(lambda: cluster.statuses()[wrong] == "degraded")
+        await looked(cluster)
+        assert cluster.member_of(cluster.instance, wrong).status_reason.startswith(f"ClockOff: the clock of {wrong}")
+        assert cluster.statuses()[right] == "ready"
+
+
 async def test_a_fault_that_repairs_did_not_heal_is_repaired_a_bounded_number_of_times_and_the_reason_shows_it() -> (
     None
 ):

@@ -120,6 +120,11 @@ class Observed(msgspec.Struct, frozen=True):
     blocked_jobs: dict[str, BlockedJobs] = {}
     """User who can not submit jobs -> their jobs that are left."""
 
+    @property
+    def clocks_differ(self) -> bool:
+        """Whether the clock of a node differs from the clock of slurmctld's machine."""
+        return any(node.clock_off_s for node in (self.nodes or {}).values())
+
 
 class Closer(msgspec.Struct, frozen=True):
     """A look at one machine, from the machine itself. A machine that does not answer has only `unreachable`."""
@@ -225,8 +230,13 @@ def compared(closer: Closer, clock_of_slurmctld: int | None) -> Closer:
     """Return the look with the difference between the two clocks, in tens of seconds. Small ones count as none."""
     if clock_of_slurmctld is None or not closer.clock:
         return closer
-    off_s = closer.clock - clock_of_slurmctld
-    return msgspec.structs.replace(closer, clock_off_s=round(off_s, -1) if abs(off_s) >= CLOCK_OFF_S else 0)
+    return msgspec.structs.replace(closer, clock_off_s=clock_off_s(closer.clock, clock_of_slurmctld))
+
+
+def clock_off_s(clock: float, other: float) -> int:
+    """Return how far a clock is ahead of another one, in tens of seconds: the two were not read at the same moment."""
+    off_s = clock - other
+    return round(off_s / 10) * 10 if abs(off_s) >= CLOCK_OFF_S else 0
 
 
 def _associations(text: str) -> dict[str, bool]:

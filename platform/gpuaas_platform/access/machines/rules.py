@@ -13,6 +13,9 @@ from gpuaas_contract.operations import OperationHead
 from gpuaas_platform.operations.rules import NEEDS_ENTITLEMENT
 
 ROOT = "access.machine.root"
+CLOCK_BEHIND_MAX = datetime.timedelta(hours=1)
+"""Machines accept certificates if their clocks are behind by no more than this: who repairs a clock must log in. They
+refuse revoked serials for this long after the certificate has expired."""
 _ADMINS_NAMED_MAX = 5
 _ACTORS = {"user": "the person", "service_account": "the service account"}
 
@@ -91,7 +94,7 @@ def terms(
         principal=door.principal,
         source=source,
         key_id=f"{actor_id} {held_id or 'interactive'}",
-        valid_from=now - datetime.timedelta(seconds=30),
+        valid_from=now - CLOCK_BEHIND_MAX,
         valid_to=now + datetime.timedelta(seconds=min(ttl_s, ttl_max_s)),
         interactive=not held_id,
     )

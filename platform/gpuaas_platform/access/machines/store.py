@@ -5,11 +5,9 @@ from typing import NamedTuple
 
 from gpuaas_contract.access import MachineGrant
 
+from gpuaas_platform.access.machines import rules
 from gpuaas_platform.kit import clock, db
 from gpuaas_platform.kit.tables import Table
-
-_KEPT_ON_NODES = datetime.timedelta(hours=1)
-"""How long a node still refuses a serial after the certificate expired: the node's clock may be slow."""
 
 
 class Sent(NamedTuple):
@@ -34,7 +32,7 @@ GRANTS = Table(
     state=lambda grant: grant.state,
     is_enforced=lambda grant: int(grant.enforced_at is not None),
     refused_until=lambda grant: clock.micros(
-        max(grant.expires_at, grant.ended_at or grant.expires_at) + _KEPT_ON_NODES
+        max(grant.expires_at, grant.ended_at or grant.expires_at) + rules.CLOCK_BEHIND_MAX
     ),
 )
 

@@ -32,7 +32,16 @@ ALLOCATION = Allocation(
 def test_a_certificate_is_valid_no_longer_than_the_platform_allows(
     asked_s: int, allowed_s: int, granted_s: int
 ) -> None:
-    terms = rules.terms(
+    terms = _terms(asked_s, allowed_s)
+    assert terms.valid_to - NOW == datetime.timedelta(seconds=granted_s)
+
+
+def test_a_machine_whose_clock_is_an_hour_behind_accepts_a_new_certificate() -> None:
+    assert _terms(600, 600).valid_from <= NOW - datetime.timedelta(hours=1)
+
+
+def _terms(asked_s: int, allowed_s: int) -> rules.CertificateTerms:
+    return rules.terms(
         ALLOCATION,
         rules.root_door(ALLOCATION),
         actor_id="user_1",
@@ -42,4 +51,3 @@ def test_a_certificate_is_valid_no_longer_than_the_platform_allows(
         ttl_max_s=allowed_s,
         now=NOW,
     )
-    assert terms.valid_to - NOW == datetime.timedelta(seconds=granted_s)
