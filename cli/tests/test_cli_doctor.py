@@ -7,9 +7,9 @@ from typing import Any
 
 import gpuaas_contract
 import pytest
-from gpuaas_cli.client.network import Reached
+from gpuaas_cli.client.network import Certificate, Reached
 from gpuaas_cli.doctor import checks
-from gpuaas_cli.doctor.facts import Certificate, Config, Facts, SignedIn, Version
+from gpuaas_cli.doctor.facts import Config, Facts, SignedIn, Version
 
 Cli = Any
 NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)

@@ -32,9 +32,10 @@ class Notice:
     level: Level
     subject: str
     text: str
-    action: str
+    action: str = ""
     """What the link does, as text for people."""
-    url: str
+    url: str = ""
+    """Page of the next step; empty if it is not in the console."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,17 @@ class KeyOfAccount:
 
 
 @dataclass(frozen=True)
+class SecretOfInstance:
+    """A runtime secret of an instance, without its value."""
+
+    instance_id: str
+    instance_name: str
+    name: str
+    issued_at: datetime.datetime
+    ends_at: datetime.datetime
+
+
+@dataclass(frozen=True)
 class Margins:
     """What limits a project, and how much of it is used. None and empty: no limit, or not readable."""
 
@@ -55,6 +67,7 @@ class Margins:
     allocations: int | None = None
     storage: ArtifactStorage | None = None
     keys: Sequence[KeyOfAccount] = ()
+    secrets: Sequence[SecretOfInstance] = ()
 
 
 @dataclass(frozen=True)
@@ -82,8 +95,17 @@ def notices(facts: Facts, now: datetime.datetime) -> list[Notice]:
     """Return the notices of a project, worst first."""
     rows = [_of_instance(facts, instance) for instance in facts.unwell]
     rows += [*_slow(facts, now), *_controllers(facts, now)]
-    rows += [*_requests(facts), *_quotas(facts), *_limits(facts), *_keys(facts, now)]
+    rows += [*_requests(facts), *_quotas(facts), *_limits(facts), *_keys(facts, now), *_secrets(facts, now)]
     return sorted(rows, key=lambda notice: _ORDER[notice.level])
+
+
+def of_server(server: str, ends_at: datetime.datetime | None, me: Me, now: datetime.datetime) -> list[Notice]:
+    """Return the notice about the certificate of the platform's server, for people who operate the platform."""
+    operates = any(binding.scope == "platform" for binding in me.bindings)
+    if ends_at is None or not operates or ends_at > now + ENDS_SOON:
+        return []
+    text = f"The certificate of {server} ends at {ends_at:%d %b %H:%M} UTC. After that, agents and programs refuse it."
+    return [Notice("warn", "certificate", f"{text} Replace its files: the server reads them without a restart.")]
 
 
 def of_person(me: Me, now: datetime.datetime) -> list[Notice]:
@@ -220,4 +242,17 @@ def _keys(facts: Facts, now: datetime.datetime) -> list[Notice]:
             used = f"last used {key.last_used_at:%d %b %H:%M} UTC" if key.last_used_at else "never used"
             text = f"its key {key.key_id} ends at {key.ends_at:%d %b %H:%M} UTC ({used}). Programs need the new key."
             result.append(Notice("warn", key.account, text, "Service accounts", url))
+    return result
+
+
+def _secrets(facts: Facts, now: datetime.datetime) -> list[Notice]:
+    """Return the secrets that end soon and were made to last. A secret for one operation ends soon from its start."""
+    result = []
+    for secret in facts.margins.secrets:
+        is_lasting = secret.ends_at - secret.issued_at > ENDS_SOON
+        if is_lasting and now < secret.ends_at <= now + ENDS_SOON:
+            url = link("p", facts.project_id, "instances", secret.instance_id)
+            end = f"{secret.ends_at:%d %b %H:%M} UTC"
+            text = f"its secret {secret.name} ends at {end}. Operations after that get a new value."
+            result.append(Notice("warn", secret.instance_name, text, "Open the instance", url))
     return result

@@ -77,11 +77,17 @@ class Visit:
         return Calls(client, Flags(), home.Target("", client.server, project=project or self.project))
 
     async def one_page(
-        self, endpoint: Endpoint[NoBody, ListPage[Item]], query: dict[str, Any], *, project: str = "", **path: Any
+        self,
+        endpoint: Endpoint[NoBody, ListPage[Item]],
+        query: dict[str, Any],
+        *,
+        project: str = "",
+        rows_max: int = ROWS_MAX,
+        **path: Any,
     ) -> tuple[list[Item], str]:
         """Return the page of a list that the address names with `page`, and the token of the next one; empty: none."""
         calls, token = self.calls(project), self.query.text("page") or self.form.text("page")
-        asked = {**query, "page_size": ROWS_MAX, **({"page_token": token} if token else {})}
+        asked = {**query, "page_size": rows_max, **({"page_token": token} if token else {})}
         answer = await calls.call(endpoint, query={key: value for key, value in asked.items() if value != ""}, **path)
         return answer.items, answer.next_page_token or ""
 
@@ -126,10 +132,10 @@ class Visit:
         answer = await self.calls().call(CAN_I, CanI(permission=permission, project_id=project, org_id=org))
         return "" if answer.allowed else answer.explanation
 
-    async def remember(self, read: Callable[[], Awaitable[Result]], *key: str) -> Result:
+    async def remember(self, read: Callable[[], Awaitable[Result]], *key: str, for_s: float = REMEMBER_S) -> Result:
         now = datetime.datetime.now(datetime.UTC)
         known = self.session.remembered.get(key)
-        if known is None or (now - known[0]).total_seconds() > REMEMBER_S:
+        if known is None or (now - known[0]).total_seconds() > for_s:
             known = (now, await read())
             self.session.remembered[key] = known
         result: Result = known[1]

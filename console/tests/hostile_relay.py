@@ -1,14 +1,10 @@
-"""A relay in front of the platform that makes every text of people and apps hostile: each contains a script."""
+"""Answers of the platform in which every text of people and apps is hostile: each contains a script."""
 
 import contextlib
-import http.server
-import json
 import re
-import threading
-from collections.abc import Iterator
 from typing import Any
 
-import httpx
+import relay
 
 SCRIPT = "<script>alert(1)</script>"
 TEXTS = frozenset(
@@ -22,7 +18,6 @@ TEXTS = frozenset(
 """Fields with texts that people, apps and machines choose."""
 FREE = {"adapter_detail", "payload", "details", "fields", "inputs", "result", "rows", "paths", "columns"}
 """Fields of any form: every text in them, and every name, is chosen by others."""
-_KEPT = ("authorization", "content-type", "x-idempotency-key", "if-match", "accept")
 
 
 def hostile(value: Any, *, free: bool = False) -> Any:
@@ -41,37 +36,11 @@ def _field(key: str, value: Any, *, free: bool) -> Any:
     return hostile(value, free=free or key in FREE or (key in TEXTS and isinstance(value, list)))
 
 
-@contextlib.contextmanager
-def relaying(server: str) -> Iterator[str]:
-    """Yield the address of the relay. What people write is passed on as it is."""
-    with httpx.Client(base_url=server, timeout=60, trust_env=False) as client:
+def relaying(server: str) -> contextlib.AbstractContextManager[str]:
+    """Yield the address of a relay to the platform. What people write is passed on as it is."""
+    return relay.relaying(server, _changed)
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
 
-            def do_GET(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                kept = {name: value for name, value in self.headers.items() if name.lower() in _KEPT}
-                answer = client.request(self.command, self.path, content=body, headers=kept)
-                content = answer.content
-                if "/auth/" not in self.path and "app-versions" not in self.path and "/apps" not in self.path:
-                    content = json.dumps(hostile(answer.json())).encode()
-                self.send_response(answer.status_code)
-                self.send_header("Content-Type", answer.headers["content-type"])
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            do_POST = do_GET
-
-            def log_message(self, format: str, *values: object) -> None:
-                """The relay prints nothing."""
-
-        relay = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        relay.daemon_threads = True
-        threading.Thread(target=relay.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{relay.server_address[1]}"
-        finally:
-            relay.shutdown()
-            relay.server_close()
+def _changed(path: str, answer: Any) -> Any:
+    is_exact = any(part in path for part in ("/auth/", "app-versions", "/apps"))
+    return answer if is_exact else hostile(answer)

@@ -75,11 +75,11 @@ def demo_at_work(cli: Cli, server: Server, folder: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def console(cli: Cli, server: Server, project_id: str, folder: Path) -> Iterator[Console]:
+def console(cli: Cli, server: Server, project_id: str, folder: Path, *options: str) -> Iterator[Console]:
     port, links, log = free_port(), folder / "links", folder / "console.log"
     words = [str(PROGRAMS / "gpuaas-console"), "run", "--server", server.url, "--listen", f"127.0.0.1:{port}"]
     with log.open("w") as file:
-        process = subprocess.Popen([*words, "--links", str(links)], stdout=file, stderr=file)
+        process = subprocess.Popen([*words, "--links", str(links), *options], stdout=file, stderr=file)
     url = f"http://127.0.0.1:{port}"
     try:
         until(lambda: answers(f"{url}/healthz"), "the console is ready")

@@ -349,6 +349,24 @@ def test_keys_and_roles_that_end_within_two_weeks_need_attention(days: int, noti
     assert [notice.subject for notice in attention.of_person(me, NOW)] == ["kim"] * noticed
 
 
+@pytest.mark.parametrize(
+    ("age", "rest", "noticed"), [(352, 13, True), (350, 15, False), (366, -1, False), (0, 1, False)]
+)
+def test_a_lasting_secret_that_ends_within_two_weeks_needs_attention(age: int, rest: int, noticed: bool) -> None:
+    issued_at, ends_at = NOW - datetime.timedelta(days=age), NOW + datetime.timedelta(days=rest)
+    secret = attention.SecretOfInstance("inst_1", "store", "tls", issued_at, ends_at)
+    notices = attention.notices(facts(margins=attention.Margins(secrets=[secret])), NOW)
+    assert [(notice.subject, notice.url) for notice in notices] == [("store", "/p/proj_1/instances/inst_1")] * noticed
+
+
+@pytest.mark.parametrize(("scope", "days", "noticed"), [("platform", 13, 1), ("platform", 15, 0), ("proj_1", 13, 0)])
+def test_operators_see_that_the_certificate_of_the_server_ends(scope: str, days: int, noticed: int) -> None:
+    me = Me(actor_type="user", actor_id="user_1", name="kim", bindings=[Binding(role="any", scope=scope)])
+    ends_at = NOW + datetime.timedelta(days=days)
+    assert len(attention.of_server("https://cloud.example", ends_at, me, NOW)) == noticed
+    assert attention.of_server("http://cloud.example", None, me, NOW) == []
+
+
 def test_a_control_that_is_not_possible_has_the_reason() -> None:
     may = dict.fromkeys(controls.permissions(MANIFEST), "")
     of_running = {item.act.verb: item.why_not for item in controls.of_instance(MANIFEST, instance(), [], may)}

@@ -1,6 +1,9 @@
-"""Whether a server can be reached at all: its name has an address, and a program accepts connections there."""
+"""Whether a server can be reached at all: its name has an address, a program accepts connections there, and its
+certificate is valid."""
 
+import datetime
 import socket
+import ssl
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -23,10 +26,19 @@ class Reached:
     error: str = ""
 
 
+@dataclass(frozen=True)
+class Certificate:
+    """The certificate of a server, or why there is none that can be trusted."""
+
+    ends_at: datetime.datetime | None = None
+    error: str = ""
+    uses_tls: bool = True
+    """False if the server answered in plain text."""
+
+
 def reach(server: str) -> Reached:
     """Look the name up and connect once. `server` is a valid address."""
-    parts = urlsplit(server)
-    host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
+    host, port = place(server)
     try:
         answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -37,6 +49,27 @@ def reach(server: str) -> Reached:
     except OSError as error:
         return Reached(host, port, addresses, error=error.strerror or str(error))
     return Reached(host, port, addresses, connected=True)
+
+
+def place(server: str) -> tuple[str, int]:
+    """Return host and port of a valid address."""
+    parts = urlsplit(server)
+    return parts.hostname or "", parts.port or _PORTS[parts.scheme]
+
+
+def certificate(host: str, port: int, trust: ssl.SSLContext) -> Certificate:
+    """Connect once and return the certificate of the server."""
+    try:
+        with (
+            socket.create_connection((host, port), timeout=CONNECT_S) as raw,
+            trust.wrap_socket(raw, server_hostname=host) as encrypted,
+        ):
+            ends = str((encrypted.getpeercert() or {})["notAfter"])
+    except (OSError, KeyError) as error:
+        if getattr(error, "reason", "") == "WRONG_VERSION_NUMBER":
+            return Certificate(error="the server does not use TLS", uses_tls=False)
+        return Certificate(error=getattr(error, "verify_message", "") or str(error))
+    return Certificate(datetime.datetime.fromtimestamp(ssl.cert_time_to_seconds(ends), datetime.UTC))
 
 
 def require(server: str) -> None:

@@ -4,7 +4,6 @@ import datetime
 import email.utils
 import os
 import shutil
-import socket
 import ssl
 import stat
 from collections.abc import Mapping
@@ -36,14 +35,6 @@ class Config:
 
 
 @dataclass(frozen=True)
-class Certificate:
-    ends_at: datetime.datetime | None = None
-    error: str = ""
-    uses_tls: bool = True
-    """False if the server answered in plain text."""
-
-
-@dataclass(frozen=True)
 class Version:
     """What the server answered to GET /version."""
 
@@ -71,7 +62,7 @@ class Facts:
     reached: network.Reached | None = None
     """Result of the connection to the server; None: not tried, because an earlier check failed. The same for the fields
     below."""
-    certificate: Certificate | None = None
+    certificate: network.Certificate | None = None
     """None for http://."""
     version: Version | None = None
     signed_in: SignedIn | None = None
@@ -115,30 +106,16 @@ async def _of_server(target: home.Target, reached: network.Reached) -> dict[str,
     try:
         trust = ssl.create_default_context(cafile=target.ca_file or None)
     except OSError as error:
-        return {"certificate": Certificate(error=f"{target.ca_file}: {error.strerror or error}")}
+        return {"certificate": network.Certificate(error=f"{target.ca_file}: {error.strerror or error}")}
     facts: dict[str, Any] = {}
     if target.server.startswith("https:"):
-        facts["certificate"] = certificate = _certificate(reached, trust)
+        facts["certificate"] = certificate = network.certificate(reached.host, reached.port, trust)
         if certificate.error:
             return facts
     facts["version"] = version = _version(target.server, trust)
     if target.token and not version.error:
         facts |= await _of_caller(target)
     return facts
-
-
-def _certificate(reached: network.Reached, trust: ssl.SSLContext) -> Certificate:
-    try:
-        with (
-            socket.create_connection((reached.host, reached.port), timeout=network.CONNECT_S) as raw,
-            trust.wrap_socket(raw, server_hostname=reached.host) as encrypted,
-        ):
-            ends = str((encrypted.getpeercert() or {})["notAfter"])
-    except (OSError, KeyError) as error:
-        if getattr(error, "reason", "") == "WRONG_VERSION_NUMBER":
-            return Certificate(error="the server does not use TLS", uses_tls=False)
-        return Certificate(error=getattr(error, "verify_message", "") or str(error))
-    return Certificate(datetime.datetime.fromtimestamp(ssl.cert_time_to_seconds(ends), datetime.UTC))
 
 
 def _version(server: str, trust: ssl.SSLContext) -> Version:

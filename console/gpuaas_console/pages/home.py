@@ -22,6 +22,8 @@ from gpuaas_console.pages import margins
 from gpuaas_console.web import Visit, or_none
 
 PROJECTS_MAX = 20
+ROWS_MAX = 20
+"""Instances of one project. The page is an overview of several; the next ones are a page away."""
 UNWELL_MAX = 20
 """Of each status that needs attention, and of the operations in progress. The numbers by status have all."""
 _HEALTH = {"bad": 0, "warn": 1, "busy": 2, "good": 3, "idle": 4}
@@ -57,6 +59,8 @@ async def show(visit: Visit) -> Response:
     me = await visit.remember(lambda: visit.calls().call(ME), "me")
     notices = [notice for part in loaded for notice in attention.notices(part.facts, now)]
     notices = sorted(notices, key=lambda notice: notice.level) + attention.of_person(me, now)
+    ends_at = await margins.certificate_ends_at(visit)
+    notices += attention.of_server(visit.session.client.server, ends_at, me, now)
     groups = [(part, _sorted(part.rows, visit)) for part in loaded]
     return visit.page(
         "home.html",
@@ -94,18 +98,18 @@ async def _projects(visit: Visit) -> tuple[list[Project], bool, list[Project]]:
 
 async def _load(visit: Visit, project: Project) -> Loaded:
     key = project.project_id
-    try:
-        rows, following = await _rows(visit, project)
-    except (NotFound, PermissionDenied):  # the person sees the project, but not its apps
-        rows, following = [], ""
-    unwell, counts, active = await asyncio.gather(_unwell(visit, key), _counts(visit, key), _active(visit, key))
-    entitlements, controllers, operations, known, requests = await asyncio.gather(
-        or_none(visit.calls(key).every(ENTITLEMENT_LIST)),
-        or_none(visit.calls(key).every(CONTROLLER_LIST)),
-        _operations(visit, project, unwell),
-        margins.read(visit, key),
-        _requests(visit, project),
+    calls = visit.calls(key)
+    shown, around = await asyncio.gather(
+        asyncio.gather(_rows(visit, project), _unwell(visit, project), _counts(visit, key), _active(visit, key)),
+        asyncio.gather(
+            or_none(calls.every(ENTITLEMENT_LIST)),
+            or_none(calls.every(CONTROLLER_LIST)),
+            margins.read(visit, key),
+            _requests(visit, project),
+        ),
     )
+    (rows, following), (unwell, operations), counts, active = shown
+    entitlements, controllers, known, requests = around
     facts = attention.Facts(
         project_id=key,
         unwell=unwell,
@@ -127,14 +131,19 @@ async def _rows(visit: Visit, project: Project) -> tuple[list[Instance], str]:
         "search": visit.query.text("q"),
         "order": "newest" if _sort(visit) == "age" else "oldest",
     }
-    return await visit.one_page(INSTANCE_LIST, query, project=project.project_id)
+    try:
+        return await visit.one_page(INSTANCE_LIST, query, project=project.project_id, rows_max=ROWS_MAX)
+    except (NotFound, PermissionDenied):  # the person sees the project, but not its apps
+        return [], ""
 
 
-async def _unwell(visit: Visit, project_id: str) -> list[Instance]:
-    calls = visit.calls(project_id)
+async def _unwell(visit: Visit, project: Project) -> tuple[list[Instance], dict[str, Operation]]:
+    """Return the instances that are not well, and their last operations."""
+    calls = visit.calls(project.project_id)
     reads = [calls.first(UNWELL_MAX, INSTANCE_LIST, query={"status": status}) for status in ("failed", "degraded")]
     rows = await asyncio.gather(*(or_none(read) for read in reads))
-    return [item for some in rows if some is not None for item in some[0]]
+    unwell = [item for some in rows if some is not None for item in some[0]]
+    return unwell, await _operations(visit, project, unwell)
 
 
 async def _counts(visit: Visit, project_id: str) -> list[InstanceCount]:

@@ -1,19 +1,30 @@
-"""What limits a project, how much of it is used, and which keys of its programs end soon. Home shows what is near."""
+"""What limits a project, how much of it is used, and which keys, secrets and certificates end soon. Home shows what is
+near."""
 
 import asyncio
+import datetime
+import ssl
 from collections.abc import Sequence
 from typing import get_args
 
+from gpuaas_cli.client import network
 from gpuaas_contract.artifacts import STORAGE_GET, ArtifactStorage
 from gpuaas_contract.capacity import ALLOCATION_LIST
 from gpuaas_contract.identity import SERVICE_ACCOUNT_KEY_LIST, SERVICE_ACCOUNT_LIST, ServiceAccount
+from gpuaas_contract.instances import INSTANCE_LIST, Instance
 from gpuaas_contract.lifecycles import AllocationStatus
 from gpuaas_contract.policy import EXPLAIN, ExplainPolicy, PolicyLimit
+from gpuaas_contract.secrets import SECRET_LIST
 
-from gpuaas_console.attention import KeyOfAccount, Margins
+from gpuaas_console.attention import KeyOfAccount, Margins, SecretOfInstance
+from gpuaas_console.settings import Settings
 from gpuaas_console.web import Visit, or_none
 
 ACCOUNTS_MAX = 20
+OLDEST_MAX = 20
+"""Instances whose secrets are read: the oldest ones, as their secrets end first."""
+SLOW_S = 3600.0
+"""How long the ends of secrets and certificates are remembered. They are announced two weeks before."""
 COUNTED_MAX = 1000
 """Allocations that are counted for a limit. A project with more of them has no notice about a larger limit."""
 _COUNTED = [status for status in get_args(AllocationStatus) if status != "released"]
@@ -35,7 +46,25 @@ async def _read(visit: Visit, project: str) -> Margins:
         allocations=await _allocations(visit, project, limits or []),
         storage=storage,
         keys=await _keys(visit, project, accounts or []),
+        secrets=await visit.remember(lambda: _secrets(visit, project), "secrets", project, for_s=SLOW_S),
     )
+
+
+async def certificate_ends_at(visit: Visit) -> datetime.datetime | None:
+    """Return when the certificate of the platform's server ends; None without TLS, or if it cannot be read."""
+    settings: Settings = visit.request.app.state.settings
+
+    async def read() -> datetime.datetime | None:
+        return await asyncio.to_thread(_certificate_ends_at, settings)
+
+    return await visit.remember(read, "certificate", for_s=SLOW_S)
+
+
+def _certificate_ends_at(settings: Settings) -> datetime.datetime | None:
+    if not settings.server.startswith("https:"):
+        return None
+    trust = ssl.create_default_context(cafile=settings.ca_file)
+    return network.certificate(*network.place(settings.server), trust).ends_at
 
 
 async def _storage(visit: Visit, project: str) -> ArtifactStorage:
@@ -65,3 +94,19 @@ async def _keys(visit: Visit, project: str, accounts: Sequence[ServiceAccount]) 
         for key in keys or []
         if key.expires_at
     ]
+
+
+async def _secrets(visit: Visit, project: str) -> list[SecretOfInstance]:
+    calls = visit.calls(project)
+    oldest = await or_none(calls.first(OLDEST_MAX, INSTANCE_LIST, query={"live": "true", "order": "oldest"}))
+
+    async def of(instance: Instance) -> list[SecretOfInstance]:
+        rows = await or_none(calls.every(SECRET_LIST, instance_id=instance.instance_id))
+        return [
+            SecretOfInstance(instance.instance_id, instance.name, row.name, row.issued_at, row.expires_at)
+            for row in rows or []
+            if row.state == "issued"
+        ]
+
+    found = await asyncio.gather(*(of(instance) for instance in (oldest[0] if oldest else [])))
+    return [secret for secrets in found for secret in secrets]

@@ -13,7 +13,9 @@ def instances(project_id: str, query: InstanceListQuery) -> Condition:
         "status = {}": query.status or "",
         "lower(name || ' ' || app_slug) LIKE {} ESCAPE '!'": like(query.search),
     }
-    return _all(store.LIVE_INSTANCES if query.live else "project_id = $1", project_id, chosen)
+    # Every other status means that the instance is live. The condition lets the engines use the index of statuses.
+    is_live = query.live or query.status not in (None, "deleted")
+    return _all(store.LIVE_INSTANCES if is_live else "project_id = $1", project_id, chosen)
 
 
 def members(instance_id: str, query: MemberListQuery) -> Condition:

@@ -29,6 +29,11 @@ async def test_instances_are_listed_by_status_and_by_a_part_of_their_name(world:
     assert await names(world, search="_" * len(instance.name)) == []
 
 
+def test_a_status_other_than_deleted_chooses_live_instances() -> None:
+    assert filters.instances("p", InstanceListQuery(status="failed"))[0] == f"{store.LIVE_INSTANCES} AND status = $2"
+    assert filters.instances("p", InstanceListQuery(status="deleted"))[0] == "project_id = $1 AND status = $2"
+
+
 async def test_members_are_listed_by_status_role_and_a_part_of_their_node(world: World) -> None:
     cluster = await Cluster.running(world)
     every = await nodes(cluster)
@@ -57,6 +62,7 @@ async def test_numbers_by_status_are_those_of_the_rows(world: World) -> None:
         (f"SELECT app_slug, status, COUNT(*) FROM instances WHERE {store.LIVE_INSTANCES} GROUP BY 1, 2", "by_app"),
         ("members " + filters.members("i", MemberListQuery(live=True, status="failed"))[0], "with_status"),
         ("instances " + filters.instances("p", InstanceListQuery(live=True, status="failed"))[0], "with_status"),
+        ("instances " + filters.instances("p", InstanceListQuery(status="failed"))[0], "with_status"),
     ],
 )
 async def test_numbers_and_filtered_pages_read_an_index(world: World, sql: str, index: str) -> None:
