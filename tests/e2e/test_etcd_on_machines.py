@@ -20,6 +20,9 @@ pytestmark = [pytest.mark.machines, pytest.mark.long]
 LAB, PORT, NODES = "etcdlong", "7343", ("gpu-1", "gpu-2", "gpu-3", "gpu-4")
 PAGE = Path(__file__).parents[2] / "apps/etcd/docs/upgrade.md"
 
+Result = TypeVar("Result")
+Ask = Callable[[Client], Result]
+
 
 @pytest.fixture
 def cloud() -> Iterator[AppCloud]:
@@ -42,17 +45,16 @@ def test_no_acknowledged_write_is_lost_while_members_are_replaced_and_upgraded(c
         cloud.gpuaas("upgrade", "etcd", "--version", new)
         count = len(writers.acknowledged)
         until(lambda: len(writers.acknowledged) > count + 20)
-    client = Client(addresses[1:], tmp_path)
-    kept = client.keys(LOG)
+    kept = asked(addresses, tmp_path, lambda client: client.keys(LOG))
     print(f"{len(writers.acknowledged)} writes acknowledged, {writers.unanswered} without an answer")  # noqa: T201
     assert lost(writers.acknowledged, kept) == set()
     assert violations(writers.history, writers.begun) == []
     assert versions(cloud) == dict.fromkeys(("gpu-2", "gpu-3", "gpu-4"), new.partition("+etcd")[2])
 
-    a_snapshot_restores_what_was_written_before_it(cloud, client)
+    a_snapshot_restores_what_was_written_before_it(cloud, lambda ask: asked(addresses, tmp_path, ask))
     cloud.gpuaas("rollback", "etcd")
     assert set(versions(cloud).values()) == {old.partition("+etcd")[2]}
-    assert kept <= client.keys(LOG)
+    assert kept <= asked(addresses, tmp_path, lambda client: client.keys(LOG))
     secrets_are_nowhere(cloud, tmp_path)
     cloud.gpuaas("decommission", "etcd", "--yes")
     assert cloud.traces(before) == []
@@ -73,13 +75,26 @@ def replace_and_kill_the_controller(cloud: AppCloud) -> None:
     assert replacing.returncode == 0, shown
 
 
-def a_snapshot_restores_what_was_written_before_it(cloud: AppCloud, client: Client) -> None:
-    client.put("kept", "before")
+def a_snapshot_restores_what_was_written_before_it(cloud: AppCloud, ask: Callable[[Ask[Any]], Any]) -> None:
+    ask(lambda client: client.put("kept", "before"))
     saved = cloud.act("snapshot.save")["rows"][0]
-    client.put("kept", "after")
+    ask(lambda client: client.put("kept", "after"))
     restored = cloud.act("snapshot.restore", "--input", f"snapshot={saved['snapshot']}")["rows"][0]
     assert (restored["revision"], restored["keys"]) == (saved["revision"], saved["keys"])
-    assert client.get("kept")[0] == "before"
+    assert ask(lambda client: client.get("kept"))[0] == "before"
+
+
+def asked(addresses: Sequence[str], folder: Path, ask: Ask[Result], within_s: float = 60.0) -> Result:
+    """Return what a new client gets, from the first member that answers. gpu-1 is no member after its replacement."""
+    ends_at = time.monotonic() + within_s
+    with contextlib.closing(Client(addresses[1:], folder)) as client:
+        while True:
+            try:
+                return ask(client)
+            except OSError:
+                if time.monotonic() > ends_at:
+                    raise
+                time.sleep(0.2)
 
 
 def versions(cloud: AppCloud) -> dict[str, str]:

@@ -36,9 +36,7 @@ class Cluster(DirectMachines):
             self.platform.add_artifact(instance, name, content)
         return instance
 
-    async def perform(
-        self, instance: Instance, kind: Any, name: str = "", role: str = "worker", **options: Any
-    ) -> Any:
+    async def perform(self, instance: Instance, kind: Any, name: str = "", role: str = "worker", **options: Any) -> Any:
         """Request an operation and return it when it has ended."""
         present = self.platform.instance(instance.instance_id)
         targets = [self.member(present, name)] if name else None
