@@ -1,13 +1,15 @@
 """etcd on real machines, by the commands of its pages: clients write while a member is replaced, the controller is
 killed, and all members are upgraded; then snapshot, restore, rollback, and machines as before."""
 
+import contextlib
 import json
 import os
-import re
 import signal
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 from app_on_machines import AppCloud, app_cloud, until

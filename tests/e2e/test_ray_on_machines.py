@@ -1,4 +1,4 @@
-"""Ray on real machines, by the commands of its page: a job of 200 tasks runs while one worker is drained and removed and
+"""Ray on real machines, by the commands of its page: a job of 200 tasks runs while a worker is drained and removed and
 another one is added; no task is interrupted, and machines are as before at the end."""
 
 import json
@@ -15,7 +15,7 @@ LAB, PORT, NODES = "raylong", "7345", ("gpu-1", "gpu-2", "gpu-3", "gpu-4")
 PAGE = Path(__file__).parents[2] / "apps/ray/docs/README.md"
 TASKS = 200
 GO = "/var/lib/gpuaas-work-ray/jobs/go"
-"""The job starts its last tasks when this file exists on the head, so that it cannot end before the new worker joins."""
+"""The job starts its last tasks when this file exists on the head, so it cannot end before the new worker joins."""
 JOB = f"""
 import json, os, time, ray
 ray.init()
