@@ -41,13 +41,13 @@ test: .venv/.ready ## check, then every test; real machines as root or by sudo m
 
 test-slurm: .venv/.ready ## the long tests of Slurm on real machines: every operation and action, a story in a browser, upgrade, kills, MPI, munge, reboots (two hours, as root)
 	@tools/browser
-	@$(PYTHON) -m pytest -n 0 --durations 15 -m long apps/slurm tests/e2e console/tests --ignore tests/e2e/test_etcd_on_machines.py $(ARGS)
+	@$(PYTHON) -m pytest -n 0 --durations 15 -m long apps/slurm tests/e2e console/tests --ignore tests/e2e/test_etcd_on_machines.py --ignore tests/e2e/test_ray_on_machines.py $(ARGS)
 
 test-etcd: .venv/.ready ## the long tests of etcd: the whole conformance card; on real machines, clients write while members are replaced and upgraded (a quarter of an hour, as root)
 	@$(PYTHON) -m pytest -n 0 -m long apps/etcd tests/e2e/test_etcd_on_machines.py $(ARGS)
 
-test-ray: .venv/.ready ## the whole conformance card of Ray, on simulated machines (minutes)
-	@$(PYTHON) -m pytest -n 0 -m long apps/ray $(ARGS)
+test-ray: .venv/.ready ## the long tests of Ray: the whole conformance card; on real machines, a job runs while workers leave and join (a quarter of an hour, as root)
+	@$(PYTHON) -m pytest -n 0 -m long apps/ray tests/e2e/test_ray_on_machines.py $(ARGS)
 
 test-guide: .venv/.ready ## every command of "Build an app", own packages in the lab, machine access in plain HTTP (minutes, as root)
 	@$(PYTHON) -m pytest -n 0 --durations 15 -m long tests/e2e/test_build_an_app.py tests/e2e/test_lab_page.py tests/e2e/test_machine_access_in_plain_http.py $(ARGS)

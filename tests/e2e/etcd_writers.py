@@ -1,6 +1,7 @@
 """Clients that write to etcd and read from it, all the time, over TLS, and remember what was acknowledged."""
 
 import base64
+import contextlib
 import http.client
 import json
 import ssl
@@ -31,6 +32,11 @@ class Client:
         self._tls.load_cert_chain(folder / "certificate", folder / "key")
         self._connection: http.client.HTTPSConnection | None = None
 
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
     def put(self, key: str, value: str) -> int:
         """Write the value and return the revision of the write."""
         answer = self._call("/v3/kv/put", {"key": _coded(key), "value": _coded(value)})
@@ -59,9 +65,7 @@ class Client:
             if answer.status != 200:
                 raise OSError(content)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            if self._connection is not None:
-                self._connection.close()
-            self._connection = None
+            self.close()
             self._addresses.append(self._addresses.pop(0))
             raise OSError(str(error)) from error
         return content
@@ -91,6 +95,10 @@ class Writers:
             thread.join()
 
     def _work(self, client: Client) -> None:
+        with contextlib.closing(client):
+            self._write_and_read(client)
+
+    def _write_and_read(self, client: Client) -> None:
         while not self._stops.is_set():
             value = uuid.uuid4().hex
             try:

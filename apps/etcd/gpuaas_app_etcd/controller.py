@@ -6,24 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from gpuaas_sdk.certificates import Authority
-from gpuaas_sdk.controller import (
-    AccessBundle,
-    App,
-    AppCommand,
-    Check,
-    Command,
-    Connection,
-    Member,
-    NeedsOperator,
-    Operation,
-    Refused,
-    quorum,
-)
+from gpuaas_sdk.controller import AccessBundle, App, AppCommand, Check, Command, Connection, Member, Operation, quorum
+from gpuaas_sdk.failures import NeedsOperator, Refused
 from gpuaas_sdk.installs.bundles import command as bundles
 from gpuaas_sdk.machine import Machine
 
 from gpuaas_app_etcd import checks, plan
-from gpuaas_app_etcd.settings import SETTINGS
 from gpuaas_app_etcd.workload import etcd
 from gpuaas_app_etcd.workload.footprint import DATA, ETCD, ROLE, SNAPSHOTS
 
@@ -39,8 +27,7 @@ class EtcdPeers(quorum.Peers):
 
     async def found(self, op: Operation, member: Member, machine: Machine) -> None:
         every = {plan.url(other.address): other.allocation_id for other in op.members}
-        await self._write(op, member, machine, plan.initial_cluster((), every), "new")
-        await etcd.start(machine)
+        await self._begin(op, member, machine, plan.initial_cluster((), every), "new")
 
     async def enter(self, op: Operation, member: Member, machine: Machine, voice: Member) -> None:
         name, address = member.allocation_id, member.address
@@ -49,17 +36,14 @@ class EtcdPeers(quorum.Peers):
             fix = f"gpuaas stop {op.instance.name}; gpuaas start {op.instance.name}"
             raise NeedsOperator("the TLS secret of the instance has expired; a new member would not be trusted", fix)
         mine = plan.find(peers := await etcd.peers(teller), name, address)
-        if mine is not None and mine.name and not await etcd.has(machine, f"{DATA}/member"):
-            await etcd.control(teller, "member", "remove", f"{mine.id:x}")  # its data is lost, and its vote with it
-            mine = None
-        for peer in plan.abandoned(peers, mine):
+        stale = plan.stale(peers, mine, has_data=await machine.exists(f"{DATA}/member"))
+        for peer in stale:
             await etcd.control(teller, "member", "remove", f"{peer.id:x}")
-        if mine is None:
+        if mine is None or mine in stale:
             await etcd.clear(machine)
             await etcd.control(teller, "member", "add", name, "--learner", f"--peer-urls={plan.url(address)}")
         cluster = plan.initial_cluster(await etcd.peers(teller), {plan.url(address): name})
-        await self._write(op, member, machine, cluster, "existing")
-        await etcd.start(machine)
+        await self._begin(op, member, machine, cluster, "existing")
 
     async def admit(self, op: Operation, member: Member, voice: Member) -> None:
         teller = await op.machine(voice)
@@ -96,16 +80,17 @@ class EtcdPeers(quorum.Peers):
     async def _authority(self, op: Operation) -> Authority:
         return Authority(await op.secret("cluster_bootstrap", "tls", ttl_s=YEAR_S), f"etcd {op.instance.instance_id}")
 
-    async def _write(self, op: Operation, member: Member, machine: Machine, cluster: str, state: str) -> None:
+    async def _begin(self, op: Operation, member: Member, machine: Machine, cluster: str, state: str) -> None:
         name, address = member.allocation_id, member.address
         await etcd.put_tls(machine, await self._authority(op), name, address)
         await etcd.configure(machine, name, address, cluster, op.instance.instance_id, state)
+        await etcd.start(machine)
 
     async def _has_authority(self, op: Operation, machine: Machine) -> bool:
         return await machine.get(etcd.CA) == (await self._authority(op)).certificate.encode()
 
 
-PEERS = EtcdPeers(ETCD, ROLE, SETTINGS)
+PEERS = EtcdPeers(ETCD, ROLE)
 _BUNDLE = AppCommand("make a bundle of packages", lambda argv: bundles.main(argv, app.manifest, ETCD))
 _MANIFEST = Path(__file__).with_name("manifest.yaml")
 app: App = App("etcd", manifest=_MANIFEST, packages=ETCD.packages, commands={"bundle": _BUNDLE})
@@ -114,25 +99,29 @@ quorum.register(app, PEERS)
 
 @app.action("snapshot.save")
 async def save(op: Operation) -> dict[str, Any]:
-    member = await quorum.voice(op, PEERS)
-    return {"rows": [await op.on(member, lambda machine: etcd.save(machine, f"{op.id}.db"))]}
+    """Save one file. A controller that crashed may have chosen another machine, so the others keep none."""
+    name, member = f"{op.id}.db", await quorum.voice(op, PEERS)
+    row = await op.on(member, lambda machine: etcd.save(machine, name))
+    for other in quorum.others(op, member):
+        if await op.answers(other, patience_s=PEERS.settings.answer_s):
+            await op.on(other, lambda machine: etcd.discard(machine, name))
+    return {"rows": [row]}
 
 
 @app.action("snapshot.restore")
 async def restore(op: Operation) -> dict[str, Any]:
     """Start a new cluster from the one machine that has the file; the others join it without data, as new members."""
     snapshot, token = op.inputs["snapshot"], op.instance.instance_id
-    holders = [m for m in op.members if await op.on(m, lambda machine: etcd.has(machine, f"{SNAPSHOTS}/{snapshot}"))]
+    holders = [m for m in op.members if await op.on(m, lambda machine: machine.exists(f"{SNAPSHOTS}/{snapshot}"))]
     if not holders:
         raise Refused(f"no member has the snapshot {snapshot}", fix="name one that snapshot.save returned")
     first, name, address = holders[0], holders[0].allocation_id, holders[0].address
-    others = [member for member in op.members if member.member_id != first.member_id]
     await quorum.step(op, first, "unpack", lambda machine: etcd.unpack(machine, snapshot, name, address, token))
-    for member in others:
+    for member in quorum.others(op, first):
         await quorum.step(op, member, "clear", etcd.clear)
     await quorum.step(op, first, "restore", lambda machine: etcd.restore(machine, name, address, token))
     await quorum.step(op, first, "start", etcd.start)
-    for member in others:
+    for member in quorum.others(op, first):
         await quorum.join(op, PEERS, member, member)
     return {"rows": [await op.on(first, lambda machine: etcd.save(machine, snapshot))]}
 

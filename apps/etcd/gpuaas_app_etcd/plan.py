@@ -26,9 +26,11 @@ def find(peers: Iterable[Peer], name: str, address: str) -> Peer | None:
     return next((peer for peer in peers if peer.name == name or (not peer.name and url(address) in peer.urls)), None)
 
 
-def abandoned(peers: Iterable[Peer], mine: Peer | None) -> list[Peer]:
-    """Return learners that never started: a join that failed. They have no vote, but etcd accepts no second learner."""
-    return [peer for peer in peers if peer.learner and not peer.name and peer != mine]
+def stale(peers: Iterable[Peer], mine: Peer | None, *, has_data: bool) -> list[Peer]:
+    """Return the members to remove before a machine joins: its own one if its data is lost, and learners of joins that
+    failed. They never started and have no vote, but etcd accepts no second learner."""
+    failed = [peer for peer in peers if peer.learner and not peer.name and peer != mine]
+    return [mine, *failed] if mine is not None and mine.name and not has_data else failed
 
 
 def initial_cluster(peers: Iterable[Peer], unnamed: Mapping[str, str]) -> str:

@@ -4,6 +4,7 @@ import pytest
 from gpuaas_app_etcd import controller
 from gpuaas_app_etcd.workload import etcd
 from gpuaas_app_etcd.workload.footprint import DATA, SNAPSHOTS
+from gpuaas_sdk.conformance import SimulatedMachine
 from gpuaas_sdk.controller import quorum
 from gpuaas_sdk.machine import Ran
 from simulated_cluster import Cluster
@@ -103,6 +104,50 @@ async def test_the_first_member_that_fails_stops_a_rolling_restart(
     assert sum(argv[:2] == ("systemctl", "restart") for argv in cluster.argv) == 1
 
 
+async def test_a_rolling_restart_waits_for_each_member_before_the_next(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    asked: dict[str, int] = {}
+
+    def slow(machine: SimulatedMachine, argv: tuple[str, ...], data: bytes) -> Ran | None:
+        """A member that restarted serves from the third question about its health."""
+        if argv[:2] == ("systemctl", "restart"):
+            events.append(f"{machine.name} restarts")
+            asked[machine.name] = 0
+        elif argv[:2] == ("python3", "-c") and machine.name in asked:
+            asked[machine.name] += 1
+            if asked[machine.name] == 3:
+                events.append(f"{machine.name} serves")
+            elif asked[machine.name] < 3:
+                return Ran(0, '{"health": "false", "reason": "it starts"}', "")
+        return respond(machine, argv, data)
+
+    async with cluster.running():
+        instance = cluster.instance(*THREE)
+        await cluster.perform(instance, "deploy")
+        respond = cluster.driver.respond
+        monkeypatch.setattr(cluster.driver, "respond", slow)
+        restarted = await cluster.perform(instance, "restart")
+        ended = list(events)
+    assert restarted.status == "succeeded"
+    assert ended == [f"{name} {what}" for name in THREE for what in ("restarts", "serves")]
+
+
+async def test_no_member_restarts_while_another_one_is_away(cluster: Cluster) -> None:
+    async with cluster.running():
+        instance = cluster.instance(*THREE)
+        await cluster.perform(instance, "deploy")
+        cluster.machine("n3").units.pop("etcd.service")
+        operation = cluster.request(instance, "restart")
+        await cluster.platform.until(
+            operation.operation_id, lambda now: any("waits, because others" in step.message for step in now.steps)
+        )
+        assert [argv for argv in cluster.argv if argv[:2] == ("systemctl", "restart")] == []
+        cluster.machine("n3").units["etcd.service"] = "active"
+        assert (await cluster.platform.ended(operation.operation_id, timeout_s=60)).status == "succeeded"
+
+
 async def test_a_member_without_its_data_gives_up_its_vote_and_joins_as_a_new_one(cluster: Cluster) -> None:
     async with cluster.running():
         instance = cluster.instance(*THREE)
@@ -140,6 +185,31 @@ async def test_a_snapshot_is_saved_once_and_restored_on_all_members(cluster: Clu
     assert (absent.status, absent.error.code) == ("failed", "refused")
     flags = next(argv for argv in cluster.argv if argv[:3] == ("etcdutl", "snapshot", "restore"))
     assert "--initial-cluster=alloc_n1=https://n1:2380" in flags
+
+
+async def test_a_snapshot_is_on_one_machine_although_the_controller_crashed_and_another_member_answered(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut(machine: SimulatedMachine, argv: tuple[str, ...], data: bytes) -> Ran | None:
+        if "save" not in argv or machine.name != "n1":
+            return respond(machine, argv, data)
+        machine.files[f"{argv[-1]}.part"] = b"cut"
+        return Ran(1, "", "connection lost")
+
+    async with cluster.running():
+        instance = cluster.instance(*THREE)
+        await cluster.perform(instance, "deploy")
+        respond = cluster.driver.respond
+        monkeypatch.setattr(cluster.driver, "respond", cut)
+        operation = cluster.platform.invoke(cluster.platform.instance(instance.instance_id), "snapshot.save", {})
+        await cluster.platform.until(operation.operation_id, lambda now: cluster.machine("n1").has(SNAPSHOTS))
+    cluster.platform.expire_lease(operation.operation_id)
+    cluster.machine("n1").units.pop("etcd.service")
+    async with cluster.running():
+        ended = await cluster.platform.ended(operation.operation_id, timeout_s=60)
+    assert (ended.status, ended.result["rows"][0]["machine"]) == ("succeeded", "n2")
+    files = {name: [path for path in cluster.machine(name).files if SNAPSHOTS in path] for name in THREE}
+    assert files == {"n1": [], "n2": [ended.result["rows"][0]["path"]], "n3": []}
 
 
 async def test_a_damaged_snapshot_leaves_the_data_of_every_member(

@@ -14,10 +14,15 @@ def test_a_member_is_found_by_its_name_and_before_its_first_start_by_its_address
     assert plan.find((FIRST, SECOND, NEW), "alloc_4", "10.0.0.1") is None
 
 
-def test_only_learners_of_others_that_never_started_are_abandoned() -> None:
+def test_learners_of_others_that_never_started_are_removed_before_a_machine_joins() -> None:
     started = Peer(4, "alloc_4", ("https://10.0.0.4:2380",), learner=True)
-    assert plan.abandoned((FIRST, NEW, started), None) == [NEW]
-    assert plan.abandoned((FIRST, NEW), NEW) == []
+    assert plan.stale((FIRST, NEW, started), None, has_data=False) == [NEW]
+    assert plan.stale((FIRST, NEW), NEW, has_data=False) == []
+
+
+def test_a_member_that_lost_its_data_is_removed_before_it_joins_again() -> None:
+    assert plan.stale((FIRST, SECOND), SECOND, has_data=False) == [SECOND]
+    assert plan.stale((FIRST, SECOND), SECOND, has_data=True) == []
 
 
 def test_the_first_start_lists_all_members_and_the_new_one_by_its_name() -> None:

@@ -23,8 +23,8 @@ class Ray(cluster.Software):
     async def install(self, op: Operation, member: Member, machine: Machine) -> None:
         head, role = cluster.head(op, plan.HEAD), member.component_key
         await members.take_over(op, member, machine, ray.RAY)
-        # The platform's copy of the token expires, so the head keeps it.
-        kept = await op.on(head, lambda on: on.get(ray.TOKEN))
+        # The platform's copy of the token expires, so members keep it.
+        kept = await cluster.kept(op, plan.HEAD, ray.TOKEN)
         token = kept.decode() if kept else await op.secret("role_join", "token")
         facts = [int(word) for word in (await machine.script(ray.FACTS)).stdout.split()]
         options = plan.start_options(role, member.address, head.address, op.inputs_after, facts)

@@ -1,8 +1,8 @@
 """Decisions of the app. Pure: facts in, facts out, so tests need no machines."""
 
-import datetime
 import math
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 HEAD, WORKER = "head", "worker"
@@ -38,7 +38,6 @@ def demand(report: Mapping[str, Any], workers: int) -> dict[str, Any]:
 def job_row(job: Mapping[str, Any]) -> dict[str, Any]:
     """Return a job of Ray as a row of `job.list`."""
     times = {"started_at": job["start_time"], "ended_at": job["end_time"]}
-    at = datetime.datetime.fromtimestamp
-    shown = {name: at(ms / 1000, datetime.UTC).isoformat() for name, ms in times.items() if ms}
+    shown = {name: datetime.fromtimestamp(ms / 1000, UTC).isoformat() for name, ms in times.items() if ms}
     texts = {name: str(job[name] or "")[:500] for name in ("status", "entrypoint", "message")}
     return {"job": job["submission_id"] or job["job_id"], "started_at": None, "ended_at": None} | shown | texts

@@ -7,7 +7,7 @@ from gpuaas_app_ray import controller
 from gpuaas_app_ray.checks import View
 from gpuaas_app_ray.workload import ray
 from gpuaas_app_ray_conformance import RayDriver
-from gpuaas_sdk.conformance.command import with_artifacts
+from gpuaas_sdk.conformance.controllers import with_artifacts
 from gpuaas_sdk.conformance.direct import DirectMachines
 from gpuaas_sdk.conformance.installs import ACCOUNTS
 from gpuaas_sdk.controller import Instance, Member
@@ -36,11 +36,11 @@ class Cluster(DirectMachines):
             self.platform.add_artifact(instance, name, content)
         return instance
 
-    async def perform(self, instance: Instance, kind: Any, name: str = "", **options: Any) -> Any:
+    async def perform(self, instance: Instance, kind: Any, name: str = "", role: str = "worker", **options: Any) -> Any:
         """Request an operation and return it when it has ended."""
         present = self.platform.instance(instance.instance_id)
-        targets, role = ([self.member(present, name)], "worker") if name else (None, "")
-        operation = self.platform.request(present, kind, targets, component_key=role, **options)
+        targets = [self.member(present, name)] if name else None
+        operation = self.platform.request(present, kind, targets, component_key=role if name else "", **options)
         return await self.platform.ended(operation.operation_id, timeout_s=60)
 
     async def preview(self, instance: Instance, kind: Any, name: str = "") -> Any:
@@ -107,6 +107,18 @@ async def test_the_token_is_in_no_command_line_and_a_later_worker_gets_the_same_
     tokens = {cluster.machine(name).files[ray.TOKEN].decode() for name in ("n1", "n2", "n4")}
     assert len(tokens) == 1
     assert [argv for argv in cluster.argv for word in argv for token in tokens if token in word] == []
+
+
+async def test_a_head_that_lost_its_token_gets_the_one_that_its_workers_have(cluster: Cluster) -> None:
+    async with cluster.working(controller.app, cluster.platform):
+        instance = cluster.instance(*NAMES)
+        await cluster.perform(instance, "deploy")
+        before = cluster.machine("n2").files[ray.TOKEN]
+        cluster.platform.secrets.secrets.clear()
+        del cluster.machine("n1").files[ray.TOKEN]
+        cluster.silent.add("n2")
+        repaired = await cluster.perform(instance, "repair", "n1", role="head")
+    assert (repaired.status, cluster.machine("n1").files[ray.TOKEN]) == ("succeeded", before)
 
 
 async def test_a_preview_of_what_ends_the_head_shows_what_people_lose_and_that_of_a_drain_does_not(

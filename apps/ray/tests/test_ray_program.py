@@ -1,7 +1,9 @@
 """The program on a machine, with processes and answers of Ray that are given."""
 
+import http.server
 import io
 import json
+import threading
 import urllib.request
 from pathlib import Path
 
@@ -19,12 +21,12 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     jobs = [{"submission_id": "j1", "job_id": None, "end_time": None}, {"submission_id": "j2", "end_time": 5}]
     answers["http://127.0.0.1:8265/api/jobs/"] = json.dumps(jobs)
 
-    def answer(request: urllib.request.Request, timeout: float) -> io.BytesIO:
+    def answer(opener: object, request: urllib.request.Request, timeout: float) -> io.BytesIO:
         return io.BytesIO(answers[request.full_url].encode())
 
     monkeypatch.setattr(program, "DATA", tmp_path)
     monkeypatch.setattr(program, "processes", lambda: running)
-    monkeypatch.setattr(urllib.request, "urlopen", answer)
+    monkeypatch.setattr(urllib.request.OpenerDirector, "open", answer)
     return tmp_path
 
 
@@ -44,6 +46,26 @@ def test_work_on_the_head_is_also_each_job_that_has_not_ended(machine: Path) -> 
     view = program.look(HEAD)
     assert view["work"] == ["ray::train", "job j1"]
     assert view["closed"]
+
+
+class Answer(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"success")
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Print nothing."""
+
+
+def test_the_proxy_of_the_machine_is_not_asked_about_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    with http.server.HTTPServer(("127.0.0.1", 0), Answer) as server:
+        serving = threading.Thread(target=server.handle_request)
+        server.timeout = 30
+        serving.start()
+        assert program.look(f"http://127.0.0.1:{server.server_port}/")["health"] == "success"
+        serving.join()
 
 
 def test_a_machine_without_ray_has_nothing_to_drain(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import datetime
-import hashlib
 import signal
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from typing import NoReturn
 
 import msgspec
 import yaml
-from gpuaas_contract.catalog import ArtifactRef, Manifest
+from gpuaas_contract.catalog import Manifest
 
 from gpuaas_sdk import signatures
 from gpuaas_sdk.conformance import cards, statement
@@ -52,7 +51,7 @@ def main(driver: Driver, command: Sequence[str], argv: Sequence[str] | None = No
     except (_CannotStart, _UsageError) as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_USAGE if isinstance(error, _UsageError) else EXIT_ENVIRONMENT
-    subject = Subject(with_artifacts(manifest, driver), tuple(command), driver)
+    subject = Subject.of(manifest, command, driver)
     try:
         card = asyncio.run(_until_stopped(subject, options))
     except _Stopped as stop:
@@ -63,14 +62,6 @@ def main(driver: Driver, command: Sequence[str], argv: Sequence[str] | None = No
         now = datetime.datetime.now(datetime.UTC)
         options.card.write_bytes(statement.signed(card, registered, key, now))
     return EXIT_FAILED if card.count("failed") else 0
-
-
-def with_artifacts(manifest: Manifest, driver: Driver) -> Manifest:
-    """Return the manifest that the checks run with. The manifest of an app can leave artifacts out, because their
-    digests are known when a version is released: the driver's stand for these only. They are never signed. Pure."""
-    digests = {name: hashlib.sha256(content).hexdigest() for name, content in driver.artifacts.items()}
-    more = {name: ArtifactRef(digest=f"sha256:{digest}") for name, digest in digests.items()}
-    return msgspec.structs.replace(manifest, artifacts=more | manifest.artifacts)
 
 
 class _UsageError(Exception):

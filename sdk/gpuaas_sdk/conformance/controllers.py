@@ -4,16 +4,18 @@ import asyncio
 import contextlib
 import errno
 import functools
+import hashlib
 import json
 import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpuaas_contract.catalog import Manifest
+import msgspec
+from gpuaas_contract.catalog import ArtifactRef, Manifest
 
 from gpuaas_sdk.conformance.driver import Driver
 
@@ -28,6 +30,21 @@ class Subject:
     driver: Driver
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of the controller, beside those of this process."""
+
+    @classmethod
+    def of(cls, manifest: Manifest, command: Sequence[str], driver: Driver) -> "Subject":
+        """Return the app with this manifest, and with the artifacts that its driver has.
+
+        SUBJECT = Subject.of(app.manifest, ("gpuaas-hello",), HelloDriver())"""
+        return cls(with_artifacts(manifest, driver), tuple(command), driver)
+
+
+def with_artifacts(manifest: Manifest, driver: Driver) -> Manifest:
+    """Return the manifest that the checks run with. The manifest of an app can leave artifacts out, because their
+    digests are known when a version is released: the driver's stand for these only. They are never signed. Pure."""
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in driver.artifacts.items()}
+    more = {name: ArtifactRef(digest=f"sha256:{digest}") for name, digest in digests.items()}
+    return msgspec.structs.replace(manifest, artifacts=more | manifest.artifacts)
 
 
 class Controller:

@@ -57,3 +57,8 @@ class ScoreCard(msgspec.Struct, frozen=True):
     def count(self, result: Result) -> int:
         """Return how many checks had this result."""
         return sum(verdict.result == result for verdict in self.verdicts)
+
+    @property
+    def failures(self) -> list[str]:
+        """Each check that failed, with the reason."""
+        return [f"{verdict.check}: {verdict.reason}" for verdict in self.verdicts if verdict.result == "failed"]

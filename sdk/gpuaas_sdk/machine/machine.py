@@ -112,6 +112,10 @@ class Machine:
             return None
         return self._checked(command, completed).stdout
 
+    async def exists(self, path: str) -> bool:
+        """Return whether there is a file or a folder at the path."""
+        return (await self.run("test", "-e", path, check=False)).exit_status == 0
+
     async def follow(self, path: str, *, lines: int = 0) -> AsyncGenerator[str]:
         """Yield the last `lines` of a file, then each new line as it is written, for at most one hour.
 

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from gpuaas_contract import conformance
 from gpuaas_contract.artifacts import Envelope
 from gpuaas_contract.catalog import ArtifactRef, Manifest, StewardSpec
-from gpuaas_sdk.conformance import Driver, ScoreCard, Verdict, command, statement
+from gpuaas_sdk.conformance import Driver, ScoreCard, Verdict, command, controllers, statement
 
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 MANIFEST = msgspec.convert(
@@ -98,7 +98,7 @@ def test_the_artifacts_of_a_driver_stand_only_for_those_that_the_manifest_leaves
 
     named = ArtifactRef(digest="sha256:" + "a" * 64)
     manifest = msgspec.structs.replace(MANIFEST, artifacts={"tool": named})
-    tested = command.with_artifacts(manifest, WithArtifacts())
+    tested = controllers.with_artifacts(manifest, WithArtifacts())
     assert tested.artifacts["tool"] == named
     assert tested.artifacts["wheels"].digest == f"sha256:{hashlib.sha256(b'simulated').hexdigest()}"
 

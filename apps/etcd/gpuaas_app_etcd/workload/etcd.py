@@ -64,10 +64,6 @@ async def clear(machine: Machine) -> None:
     await machine.run("rm", "-rf", DATA)
 
 
-async def has(machine: Machine, path: str) -> bool:
-    return (await machine.run("test", "-e", path, check=False)).exit_status == 0
-
-
 async def healthy(machine: Machine) -> Check:
     ran = await machine.run("python3", "-c", _HEALTH)
     return checks.healthy(machine.hostname, msgspec.json.decode(ran.stdout, type=dict[str, Any]))
@@ -96,12 +92,16 @@ async def save(machine: Machine, name: str) -> dict[str, Any]:
     """Save a snapshot, unless it exists, and return its row. etcdctl gives the file its name when it is complete."""
     path = f"{SNAPSHOTS}/{name}"
     await machine.run("install", "-d", "-m", "0700", SNAPSHOTS)
-    if not await has(machine, path):
+    if not await machine.exists(path):
         await control(machine, "snapshot", "save", path, timeout_s=SNAPSHOT_S)
     ran = await machine.run("etcdutl", "snapshot", "status", path, "-w", "json", timeout_s=SNAPSHOT_S)
     seen = msgspec.json.decode(ran.stdout, type=dict[str, Any])
     values = {"revision": seen["revision"], "keys": seen["totalKey"], "size": seen["totalSize"]}
     return {"snapshot": name, "machine": machine.hostname, "path": path} | values
+
+
+async def discard(machine: Machine, name: str) -> None:
+    await machine.run("rm", "-f", f"{SNAPSHOTS}/{name}", f"{SNAPSHOTS}/{name}.part")
 
 
 async def unpack(machine: Machine, snapshot: str, name: str, address: str, token: str) -> None:
@@ -116,7 +116,7 @@ async def unpack(machine: Machine, snapshot: str, name: str, address: str, token
 
 async def restore(machine: Machine, name: str, address: str, token: str) -> None:
     """Put the unpacked data in the place of the present data. The member is then the only one of a new cluster."""
-    if await has(machine, UNPACKED):  # otherwise it was moved before a crash
+    if await machine.exists(UNPACKED):  # otherwise it was moved before a crash
         await clear(machine)
         await machine.run("mv", UNPACKED, DATA)
     await configure(machine, name, address, plan.initial_cluster((), {plan.url(address): name}), token, "new")

@@ -65,9 +65,9 @@ async def look(machine: Machine, role: str, address: str) -> View:
     ran = await machine.run("python3", PROGRAM, "look", url, check=False)
     if ran.exit_status == 0:
         return msgspec.json.decode(ran.stdout, type=View)
-    for argv in (("test", "-e", PROGRAM), ("systemctl", "is-active", UNIT)):
-        if (await machine.run(*argv, check=False)).exit_status == 0:
-            raise Temporary(f"cannot look at Ray on {machine.hostname}: {ran.stderr.strip()[-300:]}")
+    active = await machine.run("systemctl", "is-active", UNIT, check=False)
+    if active.exit_status == 0 or await machine.exists(PROGRAM):
+        raise Temporary(f"cannot look at Ray on {machine.hostname}: {ran.stderr.strip()[-300:]}")
     return View()
 
 

@@ -2,7 +2,7 @@
 its software on one machine as `Software`; `register` adds the handler of each operation that the manifest lists."""
 
 from gpuaas_sdk.controller.cluster.handlers import register
-from gpuaas_sdk.controller.cluster.moves import head
+from gpuaas_sdk.controller.cluster.moves import head, kept
 from gpuaas_sdk.controller.cluster.software import Software
 
-__all__ = ["Software", "head", "register"]
+__all__ = ["Software", "head", "kept", "register"]

@@ -31,6 +31,19 @@ def head(op: Operation, role: str) -> Member:
     return next(member for member in op.members if member.component_key == role)
 
 
+async def kept(op: Operation, role: str, path: str) -> bytes | None:
+    """Return a file that all members have, such as a token that lives longer than its secret; None if none has it. If
+    the head has lost it, a member that served has it. The head must answer; others are left out if they do not.
+
+    token = await kept(op, "primary", "/etc/kv/token")"""
+    first = head(op, role)
+    content = await op.on(first, lambda machine: machine.get(path))
+    for member in op.members:
+        if content is None and member.was_ready and member.member_id != first.member_id and await op.answers(member):
+            content = await op.on(member, lambda machine: machine.get(path))
+    return content
+
+
 async def look(op: Operation, member: Member, act: Act[Result], *, patience_s: float = 60.0) -> Result:
     """Return what the act returns on the member's machine.
 

@@ -30,6 +30,14 @@ async def step(
     await op.step(name, lambda: op.on(at or member, work), member=member)
 
 
+def others(op: Operation, member: Member) -> list[Member]:
+    """Return all members of the instance but this one.
+
+    for other in quorum.others(op, member):
+        await quorum.step(op, other, "clear", clear)"""
+    return [other for other in op.members if other.member_id != member.member_id]
+
+
 async def voice(op: Operation, peers: Peers, besides: Member | None = None, *more: Member) -> Member:
     """Return a member that serves, to ask it about the cluster. If there is none, raise `Temporary`.
 
@@ -110,8 +118,7 @@ async def restart(op: Operation, peers: Peers, member: Member, name: str) -> Non
     """Restart a member while all others serve."""
 
     async def work(machine: Machine) -> None:
-        others = [other for other in op.members if other.member_id != member.member_id]
-        check = rules.may_pause(await unwell(op, peers, others), member.node_name)
+        check = rules.may_pause(await unwell(op, peers, others(op, member)), member.node_name)
         if not check.ok:
             raise Temporary(check.reason, after_s=2.0)
         await peers.restart(machine)
@@ -178,15 +185,15 @@ async def evidence(op: Operation, peers: Peers, member: Member, *more: Member, w
         return members.never_ready()
     if whole:
         return _evidence("the whole instance ends, so no quorum is needed")
-    others = [other for other in op.members if other.member_id != member.member_id and _may_vote(other)]
+    stay = [*(other for other in others(op, member) if _may_vote(other)), *more]
 
     async def safe() -> Check:
-        return rules.may_leave(await unwell(op, peers, (*others, *more)), len(others) + len(more), member.node_name)
+        return rules.may_leave(await unwell(op, peers, stay), len(stay), member.node_name)
 
     check = await op.until(safe, every_s=1.0, within_s=0 if op.force else peers.settings.safe_s)
     if not check.ok:
         await members.only_by_force(op, check.reason, "repair the members that do not serve first")
-    return _evidence(f"{len(others) + len(more)} others keep the quorum")
+    return _evidence(f"{len(stay)} others keep the quorum")
 
 
 def _may_vote(member: Member) -> bool:
