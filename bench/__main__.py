@@ -12,6 +12,7 @@ from bench import (
     campaign,
     clusters,
     console,
+    crashes,
     deploy,
     fleet,
     history,
@@ -52,7 +53,7 @@ WITH_OPTIONS = {
 """Benchmarks whose size can be chosen; --help lists the options."""
 
 
-BY_NAME = {"badday": badday.run, "campaign": campaign.run, "schedules": campaign.run_schedules}
+BY_NAME = {"badday": badday.run, "crashes": crashes.run, "campaign": campaign.run, "schedules": campaign.run_schedules}
 """What measures nothing and runs only by name: it counts what is lost or violated, and its exit status reports it."""
 
 
