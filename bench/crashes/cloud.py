@@ -25,6 +25,7 @@ from bench.crashes.clusters import Cluster
 OPTIONS = ("--rate-limit-per-s", "0", "--heartbeat-interval-s", "25")
 """One caller sends all requests. Agents wait for tasks with a heartbeat, which needs no short interval."""
 ALLOCATED_S = 60.0
+LOOK_S = 0.5
 
 
 class Cloud:
@@ -38,6 +39,7 @@ class Cloud:
         self._key = ("", "")
         self._starts = 0
         self._controller: Controller | None = None
+        self._is_killing = False
         self._agents: list[asyncio.Task[None]] = []
 
     async def set_up(self, clusters: Sequence[Cluster]) -> None:
@@ -58,9 +60,11 @@ class Cloud:
         if victim == "platform":
             self.server.kill()
             await asyncio.to_thread(self.server.start)
-        else:
-            await self.stop_controller()
-            await self.start_controller()
+            return
+        self._is_killing = True
+        await self.stop_controller()
+        await self.start_controller()
+        self._is_killing = False
 
     async def start_controller(self) -> None:
         self._starts += 1
@@ -72,6 +76,12 @@ class Cloud:
     async def stop_controller(self) -> None:
         if self._controller is not None:
             await self._controller.kill()
+
+    async def watch_controller(self) -> None:
+        """Raise when the controller has ended by itself. Then no operation would ever end."""
+        while self._controller is None or self._controller.is_running or self._is_killing:
+            await asyncio.sleep(LOOK_S)
+        raise SystemExit(f"bench: the controller ended by itself: {self._controller.last_lines()}")
 
     async def close(self) -> None:
         await self.stop_controller()

@@ -63,9 +63,12 @@ class Rounds:
                 [entry.cluster.states() for entry in done],
             )
 
-    async def run(self, instants: int, show: Callable[[str], None]) -> None:
+    async def run(self, instants: int, show: Callable[[str], None], *, fail_fast: bool = False) -> None:
         """Interrupt every chosen operation at this many instants. One that had ended before the kill does not count."""
-        while self.clusters and any(row.hits < instants for row in self.rows.values()):
+        rows = self.rows.values()
+        while self.clusters and any(row.hits < instants for row in rows):
+            if fail_fast and any(row.wrong for row in rows):
+                return
             for move in self.moves:
                 if move in self.rows and self.rows[move].hits < instants:
                     await self._interrupt(move)
@@ -98,11 +101,14 @@ class Rounds:
     async def _all(self, move: Move, into_s: Sequence[float], victim: str = "") -> list[Interrupted]:
         """Do the operation on all clusters, and kill the victim when each is as far as this into it."""
         async with asyncio.TaskGroup() as group:
+            watching = group.create_task(self.cloud.watch_controller())
             killing = group.create_task(self._kill(victim, max(into_s)))
             working = [
                 group.create_task(self._do(cluster, move, max(into_s) - into))
                 for cluster, into in zip(self.clusters, into_s, strict=True)
             ]
+            await asyncio.wait([killing, *working])
+            watching.cancel()
         return [
             Interrupted(cluster, task.result(), killing.result())
             for cluster, task in zip(self.clusters, working, strict=True)
