@@ -1,8 +1,8 @@
 """`make bench` runs every benchmark; `make bench ARGS=api` runs one.
 
 `make bench ARGS=badday` measures nothing: it hurts a server under load and counts what is lost. `ARGS=crashes` kills
-the controller of an app and the platform during operations. `ARGS=campaign` and `ARGS=schedules` hurt a Slurm cluster on
-machines. They run only by name, and ARGS="badday --help" lists the options."""
+the controller of an app and the platform during operations. `ARGS=campaign` and `ARGS=schedules` hurt a Slurm cluster
+on machines. They run only by name, and ARGS="badday --help" lists the options."""
 
 import signal
 import sys

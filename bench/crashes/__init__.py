@@ -96,7 +96,9 @@ def in_private_network(command: Sequence[str], **options: Any) -> "subprocess.Co
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="make bench ARGS=crashes", description=__doc__)
     parser.add_argument("--app", choices=list(APPS), required=True)
-    parser.add_argument("--kind", action="append", default=[], help="interrupt only this kind; repeatable; default: all")
+    parser.add_argument(
+        "--kind", action="append", default=[], help="interrupt only this kind; repeatable; default: all"
+    )
     parser.add_argument("--instants", type=int, default=300, help="of each operation; default: 300")
     parser.add_argument("--at-once", type=int, default=20, help="instances that one kill hits; default: 20")
     parser.add_argument("--fail-fast", action="store_true", help="end with the first round in which something is wrong")

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from cryptography.hazmat.primitives import serialization
@@ -79,7 +80,7 @@ class Cloud:
 
     async def watch_controller(self) -> None:
         """Raise when the controller has ended by itself. Then no operation would ever end."""
-        while self._controller is None or self._controller.is_running or self._is_killing:
+        while self._controller is None or self._controller.is_running or self._is_killing:  # noqa: ASYNC110 - a process has no event here
             await asyncio.sleep(LOOK_S)
         raise SystemExit(f"bench: the controller ended by itself: {self._controller.last_lines()}")
 
@@ -93,7 +94,7 @@ class Cloud:
             raise failed[0]  # an agent that died does no tasks: every other result is worth nothing
 
     async def _make_account(self) -> None:
-        where = {"project_id": self.project_id}
+        where: dict[str, Any] = {"project_id": self.project_id}
         body = identity.CreateServiceAccount(name="controller", apps=[self.subject.manifest.slug])
         account = await self.client.call(identity.SERVICE_ACCOUNT_CREATE, body, **where)
         where["service_account_id"] = account.service_account_id
@@ -116,8 +117,8 @@ class Cloud:
             await asyncio.gather(*map(self._until_active, cluster.allocation_ids.values()))
 
     async def _until_active(self, allocation_id: str) -> None:
-        where = {"project_id": self.project_id, "allocation_id": allocation_id}
-        while (await self.client.call(capacity.ALLOCATION_GET, **where)).status != "active":
+        where: dict[str, Any] = {"project_id": self.project_id, "allocation_id": allocation_id}
+        while (await self.client.call(capacity.ALLOCATION_GET, **where)).status != "active":  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.05)
 
 
@@ -141,7 +142,7 @@ async def _register(client: Client, subject: Subject, project_id: str) -> None:
     await _publish_artifacts(client, manifest, subject.driver.artifacts)
     for version in dict.fromkeys((plan.previous_version(manifest), manifest.version)):
         await client.call(catalog.VERSION_REGISTER, msgspec.structs.replace(manifest, version=version))
-        where = {"app_slug": manifest.slug, "version": version}
+        where: dict[str, Any] = {"app_slug": manifest.slug, "version": version}
         await client.call(catalog.VERSION_PUBLISH, catalog.PublishVersion(), **where)
     entitlement = catalog.SetEntitlement(enabled=True)
     where = {"app_slug": manifest.slug, "project_id": project_id}

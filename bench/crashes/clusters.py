@@ -33,9 +33,7 @@ class Cluster:
         network: dict[str, Any] = {}
         for machine in self.machines:
             machine.network = network
-        self._doors = [
-            Door(machine.execute, key, self.address(machine.name), SSH_PORT) for machine in self.machines
-        ]
+        self._doors = [Door(machine.execute, key, self.address(machine.name), SSH_PORT) for machine in self.machines]
 
     @property
     def names(self) -> list[str]:

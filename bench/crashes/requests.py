@@ -35,7 +35,7 @@ async def request(cloud: Cloud, cluster: Cluster, move: Move) -> Operation:
 async def _request(cloud: Cloud, cluster: Cluster, move: Move) -> Operation:
     if move.kind == "deploy":
         return await _deploy(cloud, cluster)
-    where = {"project_id": cloud.project_id, "instance_id": cluster.instance_id}
+    where: dict[str, Any] = {"project_id": cloud.project_id, "instance_id": cluster.instance_id}
     driver, call = cloud.subject.driver, cloud.client.call
     if move.kind == "action":
         action = actions.InvokeAction(inputs=dict(driver.actions.get(move.action, {})), reason=REASON)
@@ -69,7 +69,7 @@ async def _member_request(cloud: Cloud, cluster: Cluster, move: Move) -> instanc
 
 async def live_members(cloud: Cloud, cluster: Cluster) -> list[Member]:
     """Return the live members of the instance, oldest first."""
-    where = {"project_id": cloud.project_id, "instance_id": cluster.instance_id}
+    where: dict[str, Any] = {"project_id": cloud.project_id, "instance_id": cluster.instance_id}
     pages = cloud.client.pages(instances.MEMBER_LIST, query={"live": True}, **where)
     return sorted([member async for member in pages], key=lambda member: member.member_id)
 

@@ -2,17 +2,19 @@
 it when the controller or the platform is killed."""
 
 import asyncio
+import contextlib
 import datetime
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gpuaas_contract import events
-from gpuaas_contract.lifecycles import ENDED_OPERATION
 from gpuaas_contract.operations import OPERATION_GET, Operation
 from gpuaas_sdk.conformance import plan
 from gpuaas_sdk.conformance.plan import Move
+from gpuaas_sdk.conformance.stage import describe
 
 from bench.crashes import judge
 from bench.crashes.cloud import Cloud
@@ -43,9 +45,7 @@ class Rounds:
         self.cloud, self.clusters = cloud, list(clusters)
         subject = cloud.subject
         self.moves = _needed(plan.tour(subject.manifest, subject.driver), kinds)
-        self.rows = {
-            move: Row(subject.manifest.slug, move) for move in self.moves if not kinds or move.kind in kinds
-        }
+        self.rows = {move: Row(subject.manifest.slug, move) for move in self.moves if not kinds or move.kind in kinds}
         self._undisturbed: dict[Move, Undisturbed] = {}
         self._random = random.Random(seed)
         self._kills = 0
@@ -56,7 +56,7 @@ class Rounds:
             done = await self._all(move, self._instants(MEASURE_SPREAD_S))
             for entry in done:
                 if entry.operation.status != "succeeded":
-                    raise SystemExit(f"bench: without any kill, {move} {judge.describe(entry.operation)}")
+                    raise SystemExit(f"bench: without any kill, {move} {describe(entry.operation)}")
             self._undisturbed[move] = judge.undisturbed(
                 [_length_s(entry.operation) for entry in done],
                 [entry.cluster.effects() for entry in done],
@@ -92,9 +92,7 @@ class Rounds:
         for entry in await self._all(move, into_s, victim):
             cluster = entry.cluster
             ends = await self._ends(entry)
-            ended = Ended(
-                cluster.number, entry.operation, ends, entry.killed_at, cluster.effects(), cluster.states()
-            )
+            ended = Ended(cluster.number, entry.operation, ends, entry.killed_at, cluster.effects(), cluster.states())
             if not row.add(ended, undisturbed):
                 self.clusters.remove(cluster)  # what follows would be compared with something else
 
@@ -122,19 +120,14 @@ class Rounds:
         return killed_at
 
     async def _do(self, cluster: Cluster, move: Move, after_s: float) -> Operation:
+        """Request the operation and return it as it is at its end, or when the patience is over."""
         await asyncio.sleep(after_s)
-        operation = await request(self.cloud, cluster, move)
-        deadline = asyncio.get_running_loop().time() + PATIENCE_S
-        try:
-            async with asyncio.timeout_at(deadline):
-                async for operation in self.cloud.client.watch_operation(
-                    self.cloud.project_id, operation.operation_id
-                ):
-                    if operation.status in ENDED_OPERATION:
-                        break
-        except TimeoutError:
-            pass
-        where = {"project_id": self.cloud.project_id, "operation_id": operation.operation_id}
+        operation_id = (await request(self.cloud, cluster, move)).operation_id
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE_S):
+                async for _ in self.cloud.client.watch_operation(self.cloud.project_id, operation_id):
+                    pass
+        where: dict[str, Any] = {"project_id": self.cloud.project_id, "operation_id": operation_id}
         return await self.cloud.client.call(OPERATION_GET, **where)
 
     async def _ends(self, entry: Interrupted) -> list[str]:
