@@ -20,7 +20,7 @@ PYTHON_FOLDERS := conftest.py $(PYTHON_TOOLS) contract sdk platform agent apps c
 
 TEST_HELPERS := platform/tests:cli/tests:console/tests
 
-.PHONY: help up down test screenshots clients test-guide test-slurm test-etcd test-ray check check-types check-rules compiled-tests words mutants bench contract lock wheels bundle clean
+.PHONY: help up down test screenshots clients test-guide test-slurm test-etcd test-ray test-crashes check check-types check-rules compiled-tests words mutants bench contract lock wheels bundle clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -48,6 +48,9 @@ test-etcd: .venv/.ready ## the long tests of etcd: the whole conformance card; o
 
 test-ray: .venv/.ready ## the long tests of Ray: the whole conformance card; on real machines, a job runs while workers leave and join (a quarter of an hour, as root)
 	@$(PYTHON) -m pytest -n 0 -m long apps/ray tests/e2e/test_ray_on_machines.py $(ARGS)
+
+test-crashes: .venv/.ready ## controller and platform are killed during operations of an app from the scaffold (a minute; make bench ARGS="crashes --help" does more)
+	@$(PYTHON) -m pytest -n 0 -m long tests/attack/test_crash_matrix.py $(ARGS)
 
 test-guide: .venv/.ready ## every command of "Build an app", own packages in the lab, machine access in plain HTTP (minutes, as root)
 	@$(PYTHON) -m pytest -n 0 --durations 15 -m long tests/e2e/test_build_an_app.py tests/e2e/test_lab_page.py tests/e2e/test_machine_access_in_plain_http.py $(ARGS)

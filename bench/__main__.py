@@ -1,7 +1,8 @@
 """`make bench` runs every benchmark; `make bench ARGS=api` runs one.
 
-`make bench ARGS=badday` measures nothing: it hurts a server under load and counts what is lost. `ARGS=campaign` and
-`ARGS=schedules` hurt a Slurm cluster on machines. They run only by name, and ARGS="badday --help" lists the options."""
+`make bench ARGS=badday` measures nothing: it hurts a server under load and counts what is lost. `ARGS=crashes` kills
+the controller of an app and the platform during operations. `ARGS=campaign` and `ARGS=schedules` hurt a Slurm cluster
+on machines. They run only by name, and ARGS="badday --help" lists the options."""
 
 import signal
 import sys
@@ -12,6 +13,7 @@ from bench import (
     campaign,
     clusters,
     console,
+    crashes,
     deploy,
     fleet,
     history,
@@ -52,7 +54,7 @@ WITH_OPTIONS = {
 """Benchmarks whose size can be chosen; --help lists the options."""
 
 
-BY_NAME = {"badday": badday.run, "campaign": campaign.run, "schedules": campaign.run_schedules}
+BY_NAME = {"badday": badday.run, "crashes": crashes.run, "campaign": campaign.run, "schedules": campaign.run_schedules}
 """What measures nothing and runs only by name: it counts what is lost or violated, and its exit status reports it."""
 
 

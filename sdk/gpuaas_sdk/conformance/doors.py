@@ -9,7 +9,7 @@ from gpuaas_sdk.conformance import orders
 from gpuaas_sdk.machine import Ran
 
 ADDRESS = "127.0.0.1"
-"""Where the servers of all machines listen, each at its own port."""
+"""Where the servers of all machines listen, each at its own port. A bench gives each machine its own address."""
 Execute = Callable[[tuple[str, ...], str, bytes], Awaitable[Ran]]
 """Runs a command of a user with its input on the machine."""
 
@@ -17,8 +17,10 @@ Execute = Callable[[tuple[str, ...], str, bytes], Awaitable[Ran]]
 class Door:
     """The SSH server of one machine. It listens also while the machine is cut off, so that its port stays its own."""
 
-    def __init__(self, execute: Execute, key: asyncssh.SSHKey) -> None:
-        self.port = 0
+    def __init__(self, execute: Execute, key: asyncssh.SSHKey, address: str = ADDRESS, port: int = 0) -> None:
+        """Without a port, the first `open` chooses a free one."""
+        self.port = port
+        self._address = address
         self.is_cut = False
         self._execute = execute
         self._key = key
@@ -30,8 +32,8 @@ class Door:
         self.is_cut = False
         if self._acceptor is None:
             self._acceptor = await asyncssh.listen(
-                ADDRESS,
-                0,
+                self._address,
+                self.port,
                 server_factory=lambda: _Server(self),
                 server_host_keys=[self._key],
                 process_factory=self._process,

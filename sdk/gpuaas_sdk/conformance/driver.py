@@ -11,7 +11,7 @@ from gpuaas_sdk.conformance import doors
 from gpuaas_sdk.conformance.machines import SimulatedMachine
 from gpuaas_sdk.machine import Ran
 
-_ID = re.compile(r"\b(inst|mem|op|alloc|sec|dlv|cor)_[0-9a-z_]*[0-9]+")
+_ID = re.compile(r"\b(inst|mem|op|alloc|sec|dlv|cor)_[0-9a-z_]*[0-9][0-9a-z]*")
 
 
 @dataclass(frozen=True)

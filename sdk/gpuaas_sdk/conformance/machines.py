@@ -12,7 +12,7 @@ from typing import Any
 import asyncssh
 from gpuaas_contract.access import RequestMachineAccess
 
-from gpuaas_sdk.conformance import orders
+from gpuaas_sdk.conformance import effects, orders
 from gpuaas_sdk.conformance.doors import ADDRESS, Door
 from gpuaas_sdk.conformance.orders import as_bytes, as_text
 from gpuaas_sdk.machine import Ran, commands, shell
@@ -58,6 +58,8 @@ class SimulatedMachine:
     """What the driver keeps for all machines of a check together, such as what members of a cluster agree on."""
     ordered: list[Ordered] = field(default_factory=list)
     """Every command that arrived, oldest first, without those of the SSH connection itself."""
+    ledger: list[effects.Effect] = field(default_factory=list)
+    """Every change that a command made, oldest first. A command that changed nothing is not in it."""
     fails_at: int = 0
     """The number of the next command of an operation that fails, counted from now; 0: none."""
     is_broken: bool = False
@@ -81,10 +83,22 @@ class SimulatedMachine:
             return await self._execute_all(argv, user, data)
         order = Ordered(argv, user, orders.script(argv, data))
         self.ordered.append(order)
+        before = self.content()
         ran = self._run(argv, user, data)
+        self.ledger += effects.changes(before, self.content(), argv)
         if self.after_command is not None:
             await self.after_command(self, order)
         return ran
+
+    def content(self) -> effects.Content:
+        """Return everything that commands can change: files, packages, units and their starts, and what the machines
+        of a cluster agree on."""
+        files = {f"file {path}": content for path, content in self.files.items()}
+        packages = {f"package {name}": version for name, version in self.packages.items()}
+        units = {f"unit {name}": state for name, state in self.units.items()}
+        starts = {f"start {name}": count for name, count in self.starts.items()}
+        network = {f"network {name}": repr(value) for name, value in self.network.items()}
+        return {**files, **packages, **units, **starts, **network}
 
     async def _execute_all(self, argv: tuple[str, ...], user: str, data: bytes) -> Ran:
         """Run the commands of `Machine.run_all`. Each of them arrives, counts and can fail as one of its own."""

@@ -1,0 +1,90 @@
+"""What the crash matrix calls wrong, and at which point of an operation it counts a kill."""
+
+import datetime
+from typing import Any
+
+import pytest
+from gpuaas_contract.operations import Operation
+from gpuaas_sdk.conformance.plan import Move
+from gpuaas_sdk.testing import FakePlatform
+from msgspec.structs import replace
+
+from bench.crashes import judge
+from bench.crashes.judge import Ended, Row
+
+BEGUN = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+STATES = {"n1": {"/etc/kv": "1", "/etc/secret": "abc"}}
+
+
+def at(seconds: float) -> datetime.datetime:
+    return BEGUN + datetime.timedelta(seconds=seconds)
+
+
+def operation(**changes: Any) -> Operation:
+    platform = FakePlatform("hello")
+    made = platform.request(platform.add_instance({"server": ["n1"]}), "deploy")
+    wanted = {"status": "succeeded", "created_at": at(0), "started_at": at(1), "ended_at": at(20)}
+    return replace(made, **{**wanted, **changes})
+
+
+def row_of(**changes: Any) -> Row:
+    """Judge an operation that was killed two seconds after it was requested, with these differences."""
+    undisturbed = judge.undisturbed(
+        [3.0, 5.0], [["n1: file /etc/kv"]] * 2, [STATES, {"n1": {**STATES["n1"], "/etc/secret": "def"}}]
+    )
+    ended: dict[str, Any] = {
+        "operation": operation(),
+        "ends": ["succeeded"],
+        "killed_at": at(2),
+        "effects": ["n1: file /etc/kv"],
+        "states": {"n1": {"/etc/kv": "1", "/etc/secret": "other"}},
+    }
+    row = Row("hello", Move("deploy"))
+    row.add(Ended(cluster=0, **{**ended, **changes}), undisturbed)
+    return row
+
+
+def test_an_operation_that_ended_once_with_the_same_effects_is_right() -> None:
+    row = row_of()
+    assert (row.wrong, row.phases["during"], row.settled_s) == ([], 1, [18.0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "phase", "hits"),
+    [
+        ({"started_at": at(3)}, "before", 1),
+        ({"started_at": at(1)}, "during", 1),
+        ({"started_at": at(1), "ended_at": at(1.5)}, "after", 0),
+    ],
+)
+def test_a_kill_before_the_claim_and_one_during_the_work_count_as_hits(
+    changes: dict[str, Any], phase: str, hits: int
+) -> None:
+    row = row_of(operation=operation(**changes))
+    assert (row.phases, row.hits, row.wrong) == ({phase: 1}, hits, [])
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"effects": ["n1: file /etc/kv"] * 2}, "more often than undisturbed: n1: file /etc/kv"),
+        ({"effects": ["n1: file /etc/other"]}, "more often than undisturbed: n1: file /etc/other"),
+        ({"states": {"n1": {"/etc/kv": "11", "/etc/secret": "x"}}}, "n1 has /etc/kv = '11' instead of /etc/kv = '1'"),
+        ({"states": {"n1": {"/etc/kv": "1"}}}, "n1 has no /etc/secret instead of /etc/secret = '(any value)'"),
+        ({"states": {**STATES, "n2": {"/etc/kv": "1"}}}, "n2 has /etc/kv = '1' instead of no /etc/kv"),
+        ({"ends": ["succeeded", "succeeded"]}, "there are 2 events about its end: succeeded, succeeded"),
+        ({"ends": []}, "there are 0 events about its end"),
+        ({"operation": operation(ended_at=at(63))}, "it ended 61 s after the kill"),
+        ({"operation": operation(status="failed")}, "ended as failed"),
+        ({"operation": operation(status="running", ended_at=None)}, "ended as running"),
+    ],
+)
+def test_what_differs_from_the_undisturbed_run_is_wrong(changes: dict[str, Any], reason: str) -> None:
+    row = row_of(**changes)
+    assert len(row.wrong) == 1
+    assert reason in row.wrong[0]
+
+
+def test_the_row_counts_what_is_wrong_by_what_it_is() -> None:
+    row = row_of(effects=["n1: file /etc/kv"] * 2, states={}, ends=[])
+    assert (row.doubled, row.different, row.not_ended) == (1, 1, 1)
