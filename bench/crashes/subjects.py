@@ -14,7 +14,6 @@ from gpuaas_app_etcd.controller import app as etcd_app
 from gpuaas_app_ray.controller import app as ray_app
 from gpuaas_sdk import scaffold
 from gpuaas_sdk.conformance import Subject
-from gpuaas_sdk.conformance.command import with_artifacts
 from gpuaas_sdk.controller import App
 
 _NAME = "hello"
@@ -22,14 +21,14 @@ _NAME = "hello"
 
 @contextlib.contextmanager
 def etcd() -> Iterator[Subject]:
-    driver = gpuaas_app_etcd_conformance.EtcdDriver()
-    yield Subject(with_artifacts(etcd_app.manifest, driver), gpuaas_app_etcd_conformance.COMMAND, driver)
+    kit = gpuaas_app_etcd_conformance
+    yield Subject.of(etcd_app.manifest, kit.COMMAND, kit.EtcdDriver())
 
 
 @contextlib.contextmanager
 def ray() -> Iterator[Subject]:
-    driver = gpuaas_app_ray_conformance.RayDriver()
-    yield Subject(with_artifacts(ray_app.manifest, driver), gpuaas_app_ray_conformance.COMMAND, driver)
+    kit = gpuaas_app_ray_conformance
+    yield Subject.of(ray_app.manifest, kit.COMMAND, kit.RayDriver())
 
 
 @contextlib.contextmanager
