@@ -197,24 +197,24 @@ class HealthLoop:
 
     async def _noted_look(self, instance_id: str) -> None:
         """Look at the instance, and note in the report of this process what failed."""
-        found: list[Found] = []
-        error = await self._logged("look", lambda: self._look(instance_id, found))
+        failures: list[Found] = []
+        error = await self._logged("look", lambda: self._look(instance_id, failures))
         if self._stewardships.get(instance_id) is not None:
-            self._self_report.looked(instance_id, [*found, *([Found("look", *error)] if error else [])])
+            self._self_report.looked(instance_id, [*failures, *([Found("look", *error)] if error else [])])
 
-    async def _look(self, instance_id: str, found: list[Found]) -> None:
-        """Run the health handler, unless an operation on the whole instance runs. What fails is added to `found`.
+    async def _look(self, instance_id: str, failures: list[Found]) -> None:
+        """Run the health handler, unless an operation on the whole instance runs. What fails is added to `failures`.
 
         If an operation works on a member, the platform refuses observations of that member."""
         if self._stewardships.get(instance_id) is None:
             return
-        now = await self._read(instance_id, found)
+        now = await self._read(instance_id, failures)
         if now is None:
             return
-        if await self._healthy(now, found):
+        if await self._healthy(now, failures):
             self._stewardships.note_look(instance_id)
 
-    async def _read(self, instance_id: str, found: list[Found]) -> Reconciliation | None:
+    async def _read(self, instance_id: str, failures: list[Found]) -> Reconciliation | None:
         """Return the state for a look. The instance and its members are read only if they may have changed."""
         watch, held = self._watches.setdefault(instance_id, Watch()), self._stewardships.get(instance_id)
         instance = watch.instance
@@ -241,10 +241,10 @@ class HealthLoop:
             people=self._people.read,
             gauges=self._gauges,
             forms=self._forms,
-            failed=found.append,
+            failed=failures.append,
         )
 
-    async def _healthy(self, now: Reconciliation, found: list[Found]) -> bool:
+    async def _healthy(self, now: Reconciliation, failures: list[Found]) -> bool:
         """Run the handler and report whether it works, if that changed. Return whether it did."""
         try:
             async with asyncio.timeout(self._settings.look_s_max) as limit:
@@ -257,7 +257,7 @@ class HealthLoop:
             # An exception in the app's handler must not stop the controller, which also runs the app's operations.
             log.exception("health.crashed")
             broken = self._broken(error, timed_out=limit.expired())
-            found.append(Found("look", broken.reason, broken.message))
+            failures.append(Found("look", broken.reason, broken.message))
             await now.report([broken])
             return False
         if any(item.type == HEALTH_CHECK_WORKS and item.status != "true" for item in now.instance.conditions):

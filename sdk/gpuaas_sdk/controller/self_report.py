@@ -39,13 +39,13 @@ class SelfReport:
         self._failures_changed = False
         self._sent_line = 0
 
-    def looked(self, instance_id: str, found: Sequence[Found], *, now: datetime.datetime | None = None) -> None:
+    def looked(self, instance_id: str, failures: Sequence[Found], *, now: datetime.datetime | None = None) -> None:
         """Note what a look at the instance found: nothing, if it worked. It replaces what the look before found."""
         before = {(item.task, item.code): item for item in self._failures.pop(instance_id, [])}
-        self._failures_changed = self._failures_changed or bool(found) or bool(before)
+        self._failures_changed = self._failures_changed or bool(failures) or bool(before)
         at = now or datetime.datetime.now(datetime.UTC)
-        if found:
-            by_kind = {(item.task, item.code): item for item in found}
+        if failures:
+            by_kind = {(item.task, item.code): item for item in failures}
             self._failures[instance_id] = [
                 _continued(before.get(key), item, instance_id, at) for key, item in by_kind.items()
             ]
@@ -79,12 +79,12 @@ class SelfReport:
 
 
 def _continued(
-    before: ControllerFailure | None, found: Found, instance_id: str, now: datetime.datetime
+    before: ControllerFailure | None, failure: Found, instance_id: str, now: datetime.datetime
 ) -> ControllerFailure:
     return ControllerFailure(
-        task=found.task,
-        code=found.code,
-        message=found.message,
+        task=failure.task,
+        code=failure.code,
+        message=failure.message,
         instance_id=instance_id,
         failed_since=before.failed_since if before else now,
         observed_at=now,

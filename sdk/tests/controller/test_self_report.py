@@ -43,9 +43,9 @@ def as_in_a_controller() -> Iterator[None]:
 
 
 def due(report: SelfReport) -> ControllerReport:
-    found = report.due()
-    assert found is not None
-    return found
+    sent = report.due()
+    assert sent is not None
+    return sent
 
 
 def test_a_failure_counts_the_looks_in_a_row_and_ends_with_a_look_that_works() -> None:
