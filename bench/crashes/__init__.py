@@ -71,8 +71,8 @@ async def matrix(subject: Subject, chosen: Size) -> int:
     key = asyncssh.generate_private_key("ssh-ed25519")
     clusters = [Cluster(number, size, subject, key) for number in range(chosen.at_once)]
     with tempfile.TemporaryDirectory(prefix="gpuaas-crashes-") as folder:
-        async with cloud.opened(subject, clusters, Path(folder)) as opened:
-            rounds = Rounds(opened, clusters, chosen.kinds, chosen.seed)
+        async with cloud.opened(subject, clusters, Path(folder)) as live:
+            rounds = Rounds(live, clusters, chosen.kinds, chosen.seed)
             try:
                 await rounds.measure()
                 _show("undisturbed run measured")

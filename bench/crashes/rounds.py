@@ -133,14 +133,14 @@ class Rounds:
 
     async def _ends(self, entry: Interrupted) -> list[str]:
         """Return the status of each event about the end of the operation."""
-        operation, after, found = entry.operation, 0, list[str]()
+        operation, after, statuses = entry.operation, 0, list[str]()
         while True:
             query = {"after": after, "limit": 500, "correlation_id": operation.correlation_id}
             page = await self.cloud.client.call(events.EVENT_LIST, query=query, project_id=self.cloud.project_id)
             if not page.items:
-                return found
+                return statuses
             after = page.items[-1].cursor
-            found += [
+            statuses += [
                 str(event.payload["status"])
                 for event in page.items
                 if event.type == "apps.operation.ended" and event.payload["operation_id"] == operation.operation_id
