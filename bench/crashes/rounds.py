@@ -72,7 +72,7 @@ class Rounds:
                 return
             for move in self.moves:
                 if move in self.rows and self.rows[move].hits < instants:
-                    await self._interrupt(move)
+                    await self._interrupt(move, show)
                 else:
                     await self._pass(move)
             show(", ".join(f"{move} {row.hits}" for move, row in self.rows.items()))
@@ -85,7 +85,7 @@ class Rounds:
     def _instants(self, within_s: float) -> list[float]:
         return [self._random.uniform(0, within_s) for _ in self.clusters]
 
-    async def _interrupt(self, move: Move) -> None:
+    async def _interrupt(self, move: Move, show: Callable[[str], None]) -> None:
         undisturbed, row = self._undisturbed[move], self.rows[move]
         into_s = self._instants(undisturbed.length_s)
         victim = VICTIMS[self._kills % len(VICTIMS)]
@@ -95,6 +95,7 @@ class Rounds:
             ends = await self._ends(entry)
             ended = Ended(cluster.number, entry.operation, ends, entry.killed_at, cluster.effects(), cluster.states())
             if not row.add(ended, undisturbed):
+                show(f"{move}: {row.wrong[-1]}")
                 self.clusters.remove(cluster)  # what follows would be compared with something else
 
     async def _all(self, move: Move, into_s: Sequence[float], victim: str = "") -> list[Interrupted]:
