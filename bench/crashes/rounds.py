@@ -71,6 +71,8 @@ class Rounds:
             if fail_fast and any(row.wrong for row in rows):
                 return
             for move in self.moves:
+                if not self.clusters:
+                    return
                 if move in self.rows and self.rows[move].hits < instants:
                     await self._interrupt(move, show)
                 else:
