@@ -35,7 +35,9 @@ def run(arguments: Sequence[str]) -> int:
     """Run the matrix and print a row for each operation. Return the exit status."""
     options = _parser().parse_args(arguments)
     if _PRIVATE not in os.environ:
-        return in_private_network([sys.executable, "-m", "bench", "crashes", *arguments]).returncode
+        # The same process, so that a signal reaches the program that has something to print and to clean up.
+        command = _with_private_network([sys.executable, "-m", "bench", "crashes", *arguments])
+        os.execvpe(command[0], command, {**os.environ, _PRIVATE: "1"})
     with APPS[options.app]() as subject:
         size = Size(options.instants, options.at_once, options.seed, tuple(options.kind), options.fail_fast)
         return asyncio.run(matrix(subject, size))
@@ -71,8 +73,8 @@ async def matrix(subject: Subject, chosen: Size) -> int:
     key = asyncssh.generate_private_key("ssh-ed25519")
     clusters = [Cluster(number, size, subject, key) for number in range(chosen.at_once)]
     with tempfile.TemporaryDirectory(prefix="gpuaas-crashes-") as folder:
-        async with cloud.opened(subject, clusters, Path(folder)) as opened:
-            rounds = Rounds(opened, clusters, chosen.kinds, chosen.seed)
+        async with cloud.opened(subject, clusters, Path(folder)) as live:
+            rounds = Rounds(live, clusters, chosen.kinds, chosen.seed)
             try:
                 await rounds.measure()
                 _show("undisturbed run measured")
@@ -88,9 +90,13 @@ def _show(text: str) -> None:
 
 def in_private_network(command: Sequence[str], **options: Any) -> "subprocess.CompletedProcess[Any]":
     """Run a program in a network of its own: each machine has an SSH server at port 22 of its own address."""
+    environment = {**os.environ, _PRIVATE: "1"}
+    return subprocess.run(_with_private_network(command), env=environment, check=False, **options)
+
+
+def _with_private_network(command: Sequence[str]) -> list[str]:
     own = [] if os.geteuid() == 0 else ["--map-root-user"]
-    outer = ["unshare", *own, "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
-    return subprocess.run([*outer, *command], env={**os.environ, _PRIVATE: "1"}, check=False, **options)
+    return ["unshare", *own, "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", *command]
 
 
 def _parser() -> argparse.ArgumentParser:

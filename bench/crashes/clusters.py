@@ -66,12 +66,12 @@ class Cluster:
 
     def effects(self) -> list[str]:
         """Return every effect of the app since the last call."""
-        found = [
+        changes = [
             self._comparable(f"{machine.name}: {effect.what}") for machine in self.machines for effect in machine.ledger
         ]
         for machine in self.machines:
             machine.ledger.clear()
-        return found
+        return changes
 
     def _machine(self, position: int, subject: Subject) -> SimulatedMachine:
         return SimulatedMachine(f"c{self.number}-n{position}", installs.responder(subject.driver))

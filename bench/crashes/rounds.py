@@ -71,8 +71,10 @@ class Rounds:
             if fail_fast and any(row.wrong for row in rows):
                 return
             for move in self.moves:
+                if not self.clusters:
+                    return
                 if move in self.rows and self.rows[move].hits < instants:
-                    await self._interrupt(move)
+                    await self._interrupt(move, show)
                 else:
                     await self._pass(move)
             show(", ".join(f"{move} {row.hits}" for move, row in self.rows.items()))
@@ -85,7 +87,7 @@ class Rounds:
     def _instants(self, within_s: float) -> list[float]:
         return [self._random.uniform(0, within_s) for _ in self.clusters]
 
-    async def _interrupt(self, move: Move) -> None:
+    async def _interrupt(self, move: Move, show: Callable[[str], None]) -> None:
         undisturbed, row = self._undisturbed[move], self.rows[move]
         into_s = self._instants(undisturbed.length_s)
         victim = VICTIMS[self._kills % len(VICTIMS)]
@@ -95,6 +97,7 @@ class Rounds:
             ends = await self._ends(entry)
             ended = Ended(cluster.number, entry.operation, ends, entry.killed_at, cluster.effects(), cluster.states())
             if not row.add(ended, undisturbed):
+                show(f"{move}: {row.wrong[-1]}")
                 self.clusters.remove(cluster)  # what follows would be compared with something else
 
     async def _all(self, move: Move, into_s: Sequence[float], victim: str = "") -> list[Interrupted]:
@@ -133,14 +136,14 @@ class Rounds:
 
     async def _ends(self, entry: Interrupted) -> list[str]:
         """Return the status of each event about the end of the operation."""
-        operation, after, found = entry.operation, 0, list[str]()
+        operation, after, statuses = entry.operation, 0, list[str]()
         while True:
             query = {"after": after, "limit": 500, "correlation_id": operation.correlation_id}
             page = await self.cloud.client.call(events.EVENT_LIST, query=query, project_id=self.cloud.project_id)
             if not page.items:
-                return found
+                return statuses
             after = page.items[-1].cursor
-            found += [
+            statuses += [
                 str(event.payload["status"])
                 for event in page.items
                 if event.type == "apps.operation.ended" and event.payload["operation_id"] == operation.operation_id

@@ -16,6 +16,6 @@ SIZES = {
 
 if __name__ == "__main__":
     fault = sys.argv[1]
-    with subjects.from_scaffold() as found:
-        subject = dataclasses.replace(found, command=(sys.executable, str(CONTROLLER), fault))
+    with subjects.from_scaffold() as sound:
+        subject = dataclasses.replace(sound, command=(sys.executable, str(CONTROLLER), fault))
         sys.exit(asyncio.run(crashes.matrix(subject, SIZES[fault])))
