@@ -128,4 +128,4 @@ class Samples:
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._ending.discard(task)
         if not task.cancelled():
-            task.exception()  # it is known, or nobody needs it any more
+            task.exception()  # it is known, or not needed any more
