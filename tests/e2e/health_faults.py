@@ -17,7 +17,7 @@ FULL_DISK = "mount -t tmpfs -o size=1M none /tmp; dd if=/dev/zero of=/tmp/forgot
 # Machines of the lab have the clock of the host. A library gives the programs that start from now on another time:
 # sshd, which compares it with certificates, services, sessions over SSH and what these start. The offset is in a file,
 # and the machine has a time service that sets it right when it starts, as time services do. A real clock is wrong for
-# all programs at the same moment, so nobody can log in while services start one after the other.
+# all programs at the same moment, so no login is possible while services start one after the other.
 WRONG_CLOCK = r"""
 library=$(dpkg -L libfaketime | grep libfaketimeMT.so)
 variables="LD_PRELOAD=$library FAKETIME_TIMESTAMP_FILE=/run/offset FAKETIME_DONT_FAKE_MONOTONIC=1 FAKETIME_NO_CACHE=1"

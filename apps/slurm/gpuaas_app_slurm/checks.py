@@ -154,7 +154,7 @@ def _machine_silent(machine: Machine, error: str, if_lost: str) -> Finding:
 
 
 def _login_refused(machine: Machine, error: str) -> Finding:
-    """Return the fault of a machine to which nobody can log in. It may run jobs, so it is not lost."""
+    """Return the fault of a machine that refuses logins. It may run jobs, so it is not lost."""
     return Finding(
         "LoginRefused",
         "failed",

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 
 from gpuaas_sdk.failures import Temporary
 
+_LATER_S = 0.05
+"""A look that a silence causes comes a little later than the silence begins, so that it sees it."""
+
 OpenLines = Callable[[], AsyncGenerator[str]]
 """Starts a program on a machine and yields the lines that it prints."""
 
@@ -29,16 +32,20 @@ class _Program:
     lines_wanted: int = 1
     """The newest line is returned only when so many were printed: those before may show an older state."""
     news: asyncio.Event = field(default_factory=asyncio.Event)
+    silence: asyncio.TimerHandle | None = None
+    """Causes a look when the program was silent for too long."""
 
 
 class Samples:
     """The programs of one instance, by name."""
 
     def __init__(self, on_change: Callable[[], None], *, clock: Callable[[], float] = time.monotonic) -> None:
-        """`on_change` is called when a program prints another line than before."""
+        """`on_change` is called when a program prints another line than before, or none for too long."""
         self._on_change = on_change
         self._clock = clock
         self._programs: dict[str, _Program] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        """Programs that were ended and whose connections are not closed yet."""
 
     async def newest(self, name: str, open_lines: OpenLines, *, silent_s: float) -> str:
         """Return the newest line of the program; start it if it does not run, and wait for a line that is not outdated.
@@ -48,11 +55,11 @@ class Samples:
         program = self._programs.get(name)
         if program is None:
             program = self._programs[name] = _Program()
-            program.task = asyncio.create_task(self._read(program, open_lines))
+            program.task = asyncio.create_task(self._read(program, open_lines, silent_s))
         try:
             await self._wanted_line(program, silent_s)
         except Exception:
-            await self._end(name)
+            self._end(name)
             raise
         return program.line
 
@@ -67,7 +74,9 @@ class Samples:
     async def close(self) -> None:
         """End every program."""
         for name in list(self._programs):
-            await self._end(name)
+            self._end(name)
+        if self._ending:
+            await asyncio.wait(self._ending)
 
     async def _wanted_line(self, program: _Program, silent_s: float) -> None:
         assert program.task is not None
@@ -90,19 +99,33 @@ class Samples:
         finally:
             news.cancel()
 
-    async def _read(self, program: _Program, open_lines: OpenLines) -> None:
+    async def _read(self, program: _Program, open_lines: OpenLines, silent_s: float) -> None:
         async with aclosing(open_lines()) as lines:
             async for line in lines:
                 is_change = program.printed_at is not None and line != program.line
                 program.line, program.printed_at = line, self._clock()
                 program.lines_count += 1
                 program.news.set()
+                self._wake_at_silence(program, silent_s)
                 if is_change:
                     self._on_change()
 
-    async def _end(self, name: str) -> None:
-        program = self._programs.pop(name, None)
-        if program is None or program.task is None:
-            return
-        program.task.cancel()
-        await asyncio.wait({program.task})
+    def _wake_at_silence(self, program: _Program, silent_s: float) -> None:
+        if program.silence is not None:
+            program.silence.cancel()
+        program.silence = asyncio.get_running_loop().call_later(silent_s + _LATER_S, self._on_change)
+
+    def _end(self, name: str) -> None:
+        """End the program without waiting: a machine that is frozen or cut off does not confirm the end."""
+        program = self._programs.pop(name)
+        if program.silence is not None:
+            program.silence.cancel()
+        if program.task is not None:
+            self._ending.add(program.task)
+            program.task.add_done_callback(self._ended)
+            program.task.cancel()
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._ending.discard(task)
+        if not task.cancelled():
+            task.exception()  # it is known, or not needed any more

@@ -109,3 +109,35 @@ async def test_the_error_that_ended_a_program_is_raised_and_the_next_look_starts
     watching.host.reachable = True
     assert (await watching.newest(), watching.starts) == ("one", 2)
     await watching.samples.close()
+
+
+async def test_a_program_whose_connection_does_not_close_counts_as_silent_at_once() -> None:
+    """A machine that is frozen or cut off does not confirm the end of a program."""
+    samples, is_closed = Samples(lambda: None), asyncio.Event()
+
+    async def lines() -> AsyncGenerator[str]:
+        try:
+            yield "one"
+            await asyncio.Event().wait()
+        finally:
+            await is_closed.wait()
+
+    assert await samples.newest("watch", lines, silent_s=0.05) == "one"
+    samples.outdate()
+    async with asyncio.timeout(5):
+        with pytest.raises(Silent):
+            await samples.newest("watch", lines, silent_s=0.05)
+        assert await samples.newest("watch", lines, silent_s=5) == "one", "another one is started"
+    is_closed.set()
+    await samples.close()
+
+
+async def test_the_silence_of_a_program_causes_a_look() -> None:
+    watching = Watching()
+    watching.host.printed = ["one"]
+    await watching.newest(silent_s=0.05)
+    await watching.until_changed()
+    watching.now_s = 0.06
+    with pytest.raises(Silent):
+        await watching.newest(silent_s=0.05)
+    await watching.samples.close()
