@@ -131,7 +131,7 @@ class Lab:
 
     def kill(self, names: Sequence[str]) -> None:
         """Cut the power. The link is cut first, because a kernel closes the connections of processes that it kills,
-        and a machine without power tells its peers nothing."""
+        and a machine without power sends nothing."""
         record = self._record_of(names)
         for target in self._existing(names):
             if target.is_running():

@@ -173,7 +173,7 @@ def test_a_machine_whose_power_was_cut_starts_again_and_runs_services() -> None:
 
 
 @pytest.mark.usefixtures("three_machines")
-def test_a_machine_whose_power_was_cut_tells_its_peers_nothing() -> None:
+def test_a_machine_whose_power_was_cut_sends_nothing() -> None:
     address = lab("address", "gpu-2").strip()
     with socket.create_connection((address, 22), timeout=5) as connection:
         assert connection.recv(64).startswith(b"SSH-")

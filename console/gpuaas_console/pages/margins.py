@@ -108,5 +108,5 @@ async def _secrets(visit: Visit, project: str) -> list[SecretOfInstance]:
             if row.state == "issued"
         ]
 
-    found = await asyncio.gather(*(of(instance) for instance in (oldest[0] if oldest else [])))
-    return [secret for secrets in found for secret in secrets]
+    by_instance = await asyncio.gather(*(of(instance) for instance in (oldest[0] if oldest else [])))
+    return [secret for secrets in by_instance for secret in secrets]

@@ -91,7 +91,7 @@ def controller_answers(ping: str) -> Check:
 
 
 def is_no_answer(error: str) -> bool:
-    """Return whether a command failed because slurmctld did not answer it or ended meanwhile, so it refused nothing."""
+    """Return whether a command failed because slurmctld did not answer it or ended, so it refused nothing."""
     words = ("contact", "zero bytes", "timed out", "connection refused", "connect failure")
     return any(word in error.lower() for word in words)
 
