@@ -404,11 +404,13 @@ dpkg --remove slurmd slurm-client
 status='Status: deinstall ok half-installed'
 sed -i "/^Package: slurm-wlm-basic-plugins\$/,/^\$/s/^Status: .*/$status/" /var/lib/dpkg/status
 """
+# What is left if it is killed in the moment in which dpkg replaces the files of a package.
+MARKED = HALF_PURGED.replace("deinstall ok half-installed", "install reinstreq unpacked")
 # What is left if it is killed while it unpacks: packages without their dependencies.
 HALF_UNPACKED = "dpkg --force-depends --purge slurm-wlm-basic-plugins && dpkg --unpack /srv/packages/slurmd_*.deb"
 
 
-@pytest.mark.parametrize("interrupted", [HALF_PURGED, HALF_UNPACKED], ids=["purge", "unpack"])
+@pytest.mark.parametrize("interrupted", [HALF_PURGED, MARKED, HALF_UNPACKED], ids=["purge", "marked", "unpack"])
 async def test_interrupted_package_work_is_repaired_by_the_next_installation_or_purge(
     lab: Lab, interrupted: str
 ) -> None:

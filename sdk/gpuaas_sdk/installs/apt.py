@@ -26,14 +26,15 @@ LOCKED_STATUS = 75
 POLICY, MARK = "/usr/sbin/policy-rc.d", "# gpuaas"
 """The file that keeps scripts of packages from starting daemons, and the line that shows that it is ours."""
 # An installation or a removal that was interrupted, by a power cut or by the end of its step, is finished first. A
-# package that is half-installed counts as installed for apt, but not for dpkg: what is left of it is removed.
+# package that is half-installed counts as installed for apt, but not for dpkg, and dpkg neither configures nor removes
+# one that it marked for a new installation: what is left of them is removed.
 # The policy that an interrupted installation left applies until then. It is removed, because it would apply to the
 # packages of others too. An apt-get that runs now may wait for the lock and need it.
 REPAIR = rf"""
 half=
 for name in "$@"; do
-  status=$(dpkg-query -W -f '${{db:Status-Status}}' "$name" 2>/dev/null) || continue
-  if [ "$status" = half-installed ]; then half="$half $name"; fi
+  status=$(dpkg-query -W -f '${{db:Status-Status}} ${{db:Status-Eflag}}' "$name" 2>/dev/null) || continue
+  case $status in half-installed* | *reinstreq) half="$half $name" ;; esac
 done
 finish() {{
   [ -z "$half" ] || dpkg --force-depends --force-remove-reinstreq --remove $half || return 1

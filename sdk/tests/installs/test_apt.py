@@ -19,10 +19,13 @@ def test_a_repair_distinguishes_a_locked_dpkg_from_a_broken_one(tmp_path: Path, 
     assert run(apt.REPAIR, programs=tmp_path) == status
 
 
-def test_a_package_whose_removal_was_interrupted_is_removed_before_the_others_are_configured(tmp_path: Path) -> None:
+@pytest.mark.parametrize("left", ["half-installed ok", "half-installed reinstreq", "unpacked reinstreq"])
+def test_a_package_whose_removal_was_interrupted_is_removed_before_the_others_are_configured(
+    tmp_path: Path, left: str
+) -> None:
     program(
         tmp_path / "dpkg-query",
-        "case $* in *kv-server) echo installed ;; *plugins) echo half-installed ;; *) exit 1; esac",
+        f"case $* in *kv-server) echo unpacked ok ;; *plugins) echo {left} ;; *) exit 1; esac",
     )
     program(tmp_path / "dpkg", 'echo "$@" >>"$0.calls"')
     assert run(apt.REPAIR, "kv-server", "plugins", "absent", programs=tmp_path) == 0
