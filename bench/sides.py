@@ -56,7 +56,9 @@ class Side:
 
     def register_app(self, slug: str, manifest: dict[str, Any] | None = None) -> None:
         """Register an app and let the project use it; controllers may then wait for its operations."""
-        self.administer("POST", "/admin/app-versions", manifest or records.manifest(slug))
+        known = manifest or records.manifest(slug)
+        self.administer("POST", "/admin/app-versions", known)
+        self.administer("POST", f"/admin/apps/{slug}/versions/{known['version']}/publish", {"channels": ["stable"]})
         self.administer("PUT", f"/projects/{self.project_id}/entitlements/{slug}", {"enabled": True})
         self._apps.append(slug)
         self.administer("PUT", f"{self._account}/apps", {"apps": self._apps})
