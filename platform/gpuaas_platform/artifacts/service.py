@@ -84,23 +84,21 @@ async def list_artifacts(reader: db.Reader, call: Call[Path, ArtifactQuery]) -> 
         where, values = f"{where} AND app_slug = $2", [*values, call.path.app_slug]
     if query.name:
         where, values = f"{where} AND name = ${len(values) + 1}", [*values, query.name]
-    if not shared:
-        return await paging.encoded(reader, store.ARTIFACTS, query, where, *values)
-    page = await paging.documents(reader, store.ARTIFACTS, query, where, *values)
-    is_hidden = await _hidden(reader, call)
-    items = msgspec.json.encode([artifact for artifact in page.items if not is_hidden(artifact)])
-    return EncodedPage(msgspec.Raw(items), page.next_page_token)
+    if shared:  # in the statement: a page that is filtered after it was read shows by its token that there are more
+        slugs = sorted({"", *await catalog.entitled_slugs(reader, call.in_project().project_id)})
+        where, values = f"{where} AND app_slug IN ({db.marks(len(slugs), len(values) + 1)})", [*values, *slugs]
+    return await paging.encoded(reader, store.ARTIFACTS, query, where, *values)
 
 
 async def get(reader: db.Reader, call: ArtifactCall) -> Artifact:
     return await visible(reader, call)
 
 
-async def _hidden(reader: db.Reader, call: Call) -> Callable[[Artifact], bool]:
-    """Return which artifacts do not exist for the project of the call: those of apps that it was never entitled to."""
-    if call.project is None:
+async def _hidden(reader: db.Reader, project: Project | None) -> Callable[[Artifact], bool]:
+    """Return which artifacts do not exist for a project: those of apps that it was never entitled to."""
+    if project is None:
         return lambda artifact: False
-    slugs = await catalog.entitled_slugs(reader, call.project.project_id)
+    slugs = await catalog.entitled_slugs(reader, project.project_id)
     return lambda artifact: bool(artifact.app_slug) and artifact.app_slug not in slugs
 
 
@@ -132,7 +130,7 @@ async def uploaded(tx: db.Tx, call: ArtifactCall, _: None) -> Artifact:
 
 async def _named(reader: db.Reader, call: ArtifactCall, *scopes: str) -> Artifact:
     """Return the artifact with this id, digest or unique name, from the first of the scopes that has a match."""
-    named, is_hidden = call.path.artifact_id, await _hidden(reader, call)
+    named, is_hidden = call.path.artifact_id, await _hidden(reader, call.project)
     artifact = await store.ARTIFACTS.get(reader, named)
     for scope in scopes:
         if artifact is None:
@@ -243,8 +241,10 @@ async def deployable(reader: db.Reader, project: Project, name: str, digest: str
     """Return the artifact that a deploy may use now: the project's own, else the platform's. Raise if there is none."""
     layers = await policy.of_project(reader, project)
     refusals: list[errors.ApiError] = []
-    own = await store.named(reader, project.project_id, name, digest)
+    own, is_hidden = await store.named(reader, project.project_id, name, digest), await _hidden(reader, project)
     for artifact in [*own, *await store.named(reader, SHARED, name, digest)]:
+        if is_hidden(artifact):
+            continue
         try:
             await _check_usable(reader, artifact, project.project_id, layers)
             rules.check_promoted(artifact, "promoted")

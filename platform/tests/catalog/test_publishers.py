@@ -181,28 +181,29 @@ async def test_the_artifacts_of_an_app_do_not_exist_for_a_project_that_was_never
     await world.call(catalog.VERSION_PUBLISH, {}, app_slug="toy", version="1.0.0")
     signer = artifact_world.Signer()
     await world.call(trust_keys.SHARED_TRUST_KEY_PUT, {"public_key_pem": signer.public_pem()}, trust_key_id="release")
+    await artifact_world.of_app(world, signer, b"another", token=ada.token)
     mine = await artifact_world.of_app(world, signer, b"mine", token=ada.token)
     promote: dict[str, Any] = {"app_slug": "toy", "artifact_id": mine.artifact_id, "token": ada.token}
     await world.call(artifacts.APP_VERIFY, {}, **promote)
     await world.call(artifacts.APP_PROMOTE, {"channel": "stable"}, **promote)
 
     async def seen() -> list[int]:
-        """How many artifacts are listed, and the status of each request for this one."""
-        listed = await world.call(artifacts.LIST, query={"shared": True}, token=tess)
+        """How many artifacts are on a page of one and whether there is another page, and the status of each request."""
+        listed = await world.call(artifacts.LIST, query={"shared": True, "page_size": 1}, token=tess)
         answers = [
             answer
-            for named in (mine.artifact_id, mine.digest, mine.name)
+            for named in (mine.artifact_id, mine.digest)
             for answer in (
                 await world.send(artifacts.GET, artifact_id=named, token=tess),
                 await world.send(deliveries.DELIVERY_CREATE, {"purpose": "look"}, artifact_id=named, token=tess),
             )
         ]
-        return [len(listed.items), *(answer.status_code for answer in answers)]
+        return [len(listed.items), bool(listed.next_page_token), *(answer.status_code for answer in answers)]
 
-    assert await seen() == [0, *[404] * 6]
+    assert await seen() == [0, False, *[404] * 4]
     for enabled in (True, False):  # Instances of an app whose entitlement was disabled still run.
         await world.call(catalog.ENTITLEMENT_SET, {"enabled": enabled}, app_slug="toy", token=tess)
-        assert await seen() == [1, *[200, 201] * 3]
+        assert await seen() == [1, True, *[200, 201] * 2]
 
 
 async def test_the_artifacts_of_another_app_stop_nothing(world: World) -> None:
@@ -226,6 +227,20 @@ async def test_the_artifacts_of_another_app_stop_nothing(world: World) -> None:
     assert (await world.deploy()).instance.artifacts == {"tool": mine.digest}
     with pytest.raises(errors.Conflict, match="already published"):
         await world.call(artifacts.APP_PUBLISH, artifact_world.intent(content), app_slug="toy", token=ada.token)
+
+
+async def test_a_deploy_uses_no_artifact_of_an_app_that_the_project_may_not_have(world: World) -> None:
+    """A delivery of it would be refused in the middle of the deploy."""
+    eve, _ = await _publisher(world, "other")
+    signer, content = artifact_world.Signer(), b"theirs"
+    await world.call(trust_keys.SHARED_TRUST_KEY_PUT, {"public_key_pem": signer.public_pem()}, trust_key_id="release")
+    theirs = await artifact_world.of_app(world, signer, content, "other", token=eve.token)
+    where: dict[str, Any] = {"app_slug": "other", "token": eve.token, "artifact_id": theirs.artifact_id}
+    await world.call(artifacts.APP_VERIFY, {}, **where)
+    await world.call(artifacts.APP_PROMOTE, {"channel": "stable"}, **where)
+    await world.entitled_app(artifacts={"tool": {"digest": theirs.digest}})
+    with pytest.raises(errors.ArtifactUnknown):
+        await world.deploy()
 
 
 async def test_publishing_a_version_only_warns_about_artifacts(world: World) -> None:
