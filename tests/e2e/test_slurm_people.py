@@ -29,7 +29,7 @@ for login in %s; do
 done; wait
 """
 OUTPUTS = r"""
-for login in %s; do cat /home/people/$login/slurm-*.out 2>/dev/null; done
+for login in %s; do cat /home/people/$login/slurm-*.out 2>/dev/null; done; true
 """
 SUDO = """
 for login in %s; do runuser -l "$login" -c 'sudo -n true' 2>/dev/null && echo "root $login"; done; true
