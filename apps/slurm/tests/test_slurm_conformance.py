@@ -1,4 +1,4 @@
-"""The app passes checks of the conformance kit, as a process, on simulated machines with the fake Slurm of the tests."""
+"""Slurm passes checks of the conformance kit, as a process, on simulated machines with the fake Slurm of its tests."""
 
 import pytest
 from gpuaas_app_slurm.controller import app
