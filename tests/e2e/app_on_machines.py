@@ -63,11 +63,8 @@ class AppCloud(Cloud):
 
     def traces(self, before: Mapping[str, Any]) -> list[str]:
         """Return what differs from before on any machine."""
-        all_traces = [f"{node} {trace}" for node in self.nodes for trace in self._traces(node, before[node])]
-        return [trace for trace in all_traces if not PLACED.match(trace.partition(" ")[2])]
-
-    def _traces(self, node: str, before: dict[str, Any]) -> list[str]:
-        return machine_state.traces(self.lab_name, node, before)
+        rows = [(node, row) for node in self.nodes for row in machine_state.traces(self.lab_name, node, before[node])]
+        return [f"{node} {row}" for node, row in rows if not PLACED.match(row)]
 
 
 @contextmanager

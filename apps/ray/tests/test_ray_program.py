@@ -31,7 +31,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_work_on_a_worker_is_what_ray_names_its_processes_after(machine: Path) -> None:
-    view = program.look(WORKER)
+    view = program.look([WORKER])
     assert view == {
         "health": "success",
         "runs": True,
@@ -43,9 +43,16 @@ def test_work_on_a_worker_is_what_ray_names_its_processes_after(machine: Path) -
 def test_work_on_the_head_is_also_each_job_that_has_not_ended(machine: Path) -> None:
     (machine / "token").write_text("secret")
     (machine / "closed").touch()
-    view = program.look(HEAD)
+    view = program.look([WORKER, HEAD])
     assert view["work"] == ["ray::train", "job j1"]
     assert view["closed"]
+
+
+def test_a_head_is_healthy_only_if_its_own_node_is(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control service answers before the node of the head has joined, and Ray ends if that takes too long."""
+    answers = {HEAD: "success", WORKER: "Local Raylet failed"}
+    monkeypatch.setattr(program, "call", lambda method, url: answers[url])
+    assert program.look([WORKER, HEAD])["health"] == "Local Raylet failed"
 
 
 class Answer(http.server.BaseHTTPRequestHandler):
@@ -64,7 +71,7 @@ def test_the_proxy_of_the_machine_is_not_asked_about_ray(monkeypatch: pytest.Mon
         serving = threading.Thread(target=server.handle_request)
         server.timeout = 30
         serving.start()
-        assert program.look(f"http://127.0.0.1:{server.server_port}/")["health"] == "success"
+        assert program.look([f"http://127.0.0.1:{server.server_port}/"])["health"] == "success"
         serving.join()
 
 

@@ -32,7 +32,9 @@ class Driver:
     A method that returns None has no answer, and the checks that need it are not applicable."""
 
     inputs: Mapping[str, Any] = {}
-    """The inputs of the deploy form."""
+    """The inputs of the deploy form, without the machines of each role."""
+    topology: str = ""
+    """The topology of a deploy; empty: the first of the manifest."""
     counts: Mapping[str, int] = {}
     """How many members of each role a deploy has; by default the role's minimum, or 1."""
     changed_inputs: Mapping[str, Any] = {}

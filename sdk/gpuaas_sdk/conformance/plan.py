@@ -1,7 +1,8 @@
 """Decide which operations are tried, in which order, from the app's manifest. Pure."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gpuaas_contract.catalog import Manifest, RoleSpec
 from gpuaas_contract.operations import OperationKind
@@ -22,6 +23,23 @@ class Move:
 
     def __str__(self) -> str:
         return " ".join(word for word in (self.kind, self.role, self.action) if word)
+
+
+def topology(manifest: Manifest, driver: Driver) -> str:
+    """Return the topology of a deploy. Pure."""
+    return driver.topology or next(iter(manifest.topologies), "")
+
+
+def inputs(manifest: Manifest, driver: Driver, members: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Return the inputs of a deploy: those of the driver, and the machines of each role in the field that the topology
+    names. Pure."""
+    properties = manifest.deploy_form.get("properties", {})
+    placed: dict[str, Any] = {}
+    for role, field in manifest.topologies.get(topology(manifest, driver), {}).items():
+        allocation_ids = [f"alloc_{name}" for name in members.get(role, ())]
+        is_list = properties.get(field, {}).get("type") == "array"
+        placed |= {field: allocation_ids if is_list else allocation_ids[0]} if allocation_ids else {}
+    return placed | dict(driver.inputs)
 
 
 def counts(manifest: Manifest, driver: Driver) -> dict[str, int]:

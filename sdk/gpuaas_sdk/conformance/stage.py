@@ -219,8 +219,9 @@ class Stage:
         free, members = [f"n{number}" for number in range(1, NODES_MAX + 1)], {}
         for role, count in plan.counts(self.manifest, self.driver).items():
             members[role], free = free[:count], free[count:]
-        topology = next(iter(self.manifest.topologies), "")
-        instance = self.platform.add_instance(members, topology=topology, inputs=dict(self.driver.inputs))
+        topology = plan.topology(self.manifest, self.driver)
+        inputs = plan.inputs(self.manifest, self.driver, members)
+        instance = self.platform.add_instance(members, topology=topology, inputs=inputs)
         version = plan.previous_version(self.manifest)
         self.platform.records.instances[instance.instance_id] = msgspec.structs.replace(instance, app_version=version)
         for name in self.manifest.artifacts:

@@ -33,15 +33,15 @@ def call(method: str, url: str, body: bytes | None = None) -> str:
         return str(answer.read().decode(errors="replace"))
 
 
-def look(url: str) -> dict[str, object]:
+def look(urls: list[str]) -> dict[str, object]:
     try:
-        health = call("GET", url)
+        health = next((text for text in (call("GET", url) for url in urls) if text != "success"), "success")
     except OSError as error:
         health = str(error)
     names = [words[0] for words in processes()]
     work = sorted(name for name in names if name.startswith("ray::") and name[5:].split(" ")[0] not in OWN)
-    if url.endswith("gcs_healthz") and health == "success" and os.access(DATA / "token", os.R_OK):
-        jobs = json.loads(call("GET", url.replace("gcs_healthz", "jobs/")))
+    if urls[-1].endswith("gcs_healthz") and health == "success" and os.access(DATA / "token", os.R_OK):
+        jobs = json.loads(call("GET", urls[-1].replace("gcs_healthz", "jobs/")))
         work = [name for name in work if "JobSupervisor" not in name]
         work += [f"job {job['submission_id'] or job['job_id']}" for job in jobs if not job["end_time"]]
     runs = any(name.endswith("/raylet") for name in names)
@@ -62,4 +62,4 @@ if __name__ == "__main__":
     given = sys.stdin.buffer.read() if sys.argv[1] == "POST" else None
     if sys.argv[1] == "drain":
         sys.exit(drain())
-    print(json.dumps(look(sys.argv[2])) if sys.argv[1] == "look" else call(sys.argv[1], sys.argv[2], given))  # noqa: T201
+    print(json.dumps(look(sys.argv[2:])) if sys.argv[1] == "look" else call(sys.argv[1], sys.argv[2], given))  # noqa: T201

@@ -61,8 +61,8 @@ async def stop(machine: Machine) -> None:
 
 async def look(machine: Machine, role: str, address: str) -> View:
     """Return what Ray does on the machine now. If that cannot be read while Ray may run, it is not idle."""
-    url = f"{DASHBOARD}/api/gcs_healthz" if role == "head" else f"http://{address}:52365/api/local_raylet_healthz"
-    ran = await machine.run("python3", PROGRAM, "look", url, check=False)
+    urls = (f"http://{address}:52365/api/local_raylet_healthz", f"{DASHBOARD}/api/gcs_healthz")
+    ran = await machine.run("python3", PROGRAM, "look", *urls[: 2 if role == "head" else 1], check=False)
     if ran.exit_status == 0:
         return msgspec.json.decode(ran.stdout, type=View)
     active = await machine.run("systemctl", "is-active", UNIT, check=False)
