@@ -69,11 +69,12 @@ async def _judge(cluster: Reconciliation, line: str, people: tuple[Person, ...],
         return
     seen, turn = observed.parse(line, _name(cluster)), int(time.monotonic() / settings.health_every_s)
     unwell = plan.to_look_at(cluster.members, seen, turn)
-    clock, closer = None, dict[str, Closer]()
+    clock: tuple[int, float] | None = None
+    closer: dict[str, Closer] = {}
     if unwell or seen.clocks_differ:
         controller = roles.controller_of(cluster.members)
         clock, closer = await _closer_looks(cluster, controller, unwell, settings)
-    head_off_s = None if clock is None else observed.clock_off_s(clock, time.time())
+    head_off_s = None if clock is None else observed.clock_off_s(*clock)
     owners = await _owners(cluster, seen)
     decision = plan.decide(cluster.instance.name, cluster.members, seen, closer, people, owners, head_off_s)
     await _act(cluster, decision)
@@ -131,20 +132,21 @@ async def _people(cluster: Reconciliation) -> tuple[PosixPerson, ...]:
 
 async def _closer_looks(
     cluster: Reconciliation, controller: Member, members: tuple[Member, ...], settings: Settings
-) -> tuple[int | None, dict[str, Closer]]:
-    """Return the time on the machine of slurmctld, and member id -> the look at its machine, at the same time."""
+) -> tuple[tuple[int, float] | None, dict[str, Closer]]:
+    """Return the time on the machine of slurmctld and here, and member id -> the look at its machine, at that time."""
     asked = asyncio.gather(*(_closer_look(cluster, member, settings) for member in members))
     clock, looks = await asyncio.gather(_clock(cluster, controller, settings), asked)
-    compared = [observed.compared(look, clock) for look in looks]
+    compared = [observed.compared(look, clock[0] if clock else None) for look in looks]
     return clock, {member.member_id: look for member, look in zip(members, compared, strict=True)}
 
 
-async def _clock(cluster: Reconciliation, controller: Member, settings: Settings) -> int | None:
-    """Return the time on the machine of slurmctld, to compare the clocks of other machines with it."""
+async def _clock(cluster: Reconciliation, controller: Member, settings: Settings) -> tuple[int, float] | None:
+    """Return the time on the machine of slurmctld and the time here, to compare the clocks of others with them."""
     try:
         async with asyncio.timeout(settings.closer_look_s):
             machine = await cluster.machine(controller)
-            return int((await machine.script(observed.CLOCK, timeout_s=settings.closer_look_s)).stdout)
+            shown = (await machine.script(observed.CLOCK, timeout_s=settings.closer_look_s)).stdout
+            return int(shown), time.time()
     except (TimeoutError, MachineUnreachable, Temporary, Permanent, CommandFailed, ValueError):
         return None
 

@@ -13,8 +13,9 @@ from gpuaas_app_slurm.workload import people as project_people
 from gpuaas_app_slurm.workload import state
 from gpuaas_app_slurm.workload.observed import BlockedJobs, Closer, Observed
 from gpuaas_app_slurm.workload.people import Person
-from gpuaas_app_slurm.workload.watch_program import CLOCK_OFF_S
 
+CLOCKS_AGREE_S = 15
+"""Clocks agree if they differ by less than this: each difference is known in tens of seconds."""
 CLOSER_LOOKS_MAX = 4
 """At most so many machines are asked directly in one look, however many seem unwell."""
 JUDGED = frozenset({"ready", "degraded", "draining", "drained", "failed"})
@@ -262,10 +263,11 @@ def _wrong_clock(
     clocks are right. Of two clocks that differ, the one is right with which the app's clock agrees. If it agrees with
     neither, the worker's counts as wrong."""
     head = next((member for member in members if member.component_key == roles.CONTROLLER), None)
+    agree_s = min(CLOCKS_AGREE_S, abs(head_off_s) / 2)
     right = [
         member.member_id
         for member in members
-        if (off_s := _clock_off_s(member, seen, closer)) and abs(off_s + head_off_s) < CLOCK_OFF_S
+        if (off_s := _clock_off_s(member, seen, closer)) and abs(off_s + head_off_s) < agree_s
     ]
     if head is None or not head_off_s or not right:
         return {}

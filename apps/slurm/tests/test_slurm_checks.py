@@ -406,6 +406,14 @@ def test_of_two_clocks_that_differ_the_one_is_right_with_which_the_clock_of_the_
     assert verdicts["mem_1"].fix == "gpuaas ssh gpu-1 --root -- sudo systemctl restart chrony"
 
 
+@pytest.mark.parametrize("off_s", [15, 45, 125, 595])
+@pytest.mark.parametrize("jitter_s", [-3, 0, 3])
+def test_two_differences_that_are_rounded_in_other_directions_are_still_the_same(off_s: int, jitter_s: int) -> None:
+    head_off_s = observed.clock_off_s(1000 + off_s, 1000)
+    verdicts = of_clocks(head_off_s, node(clock_off_s=-off_s + jitter_s), node(name="gpu-3"))
+    assert (verdicts["mem_1"].status, verdicts["mem_2"].status) == ("degraded", "ready")
+
+
 @pytest.mark.parametrize("head_off_s", [None, 0, -30, 60], ids=["unknown", "right", "as the worker", "another"])
 def test_a_clock_with_which_the_clock_of_the_app_does_not_agree_is_wrong(head_off_s: int | None) -> None:
     verdicts = of_clocks(head_off_s, node(clock_off_s=-31), node(name="gpu-3"))
