@@ -99,10 +99,14 @@ def notices(facts: Facts, now: datetime.datetime) -> list[Notice]:
     return sorted(rows, key=lambda notice: _ORDER[notice.level])
 
 
-def of_server(server: str, ends_at: datetime.datetime | None, me: Me, now: datetime.datetime) -> list[Notice]:
-    """Return the notice about the certificate of the platform's server, for people who operate the platform."""
-    operates = any(binding.scope == "platform" for binding in me.bindings)
-    if ends_at is None or not operates or ends_at > now + ENDS_SOON:
+def operates(me: Me) -> bool:
+    """Return whether the person operates the platform."""
+    return any(binding.scope == "platform" for binding in me.bindings)
+
+
+def of_server(server: str, ends_at: datetime.datetime | None, now: datetime.datetime) -> list[Notice]:
+    """Return the notice about the certificate of the platform's server."""
+    if ends_at is None or ends_at > now + ENDS_SOON:
         return []
     text = f"The certificate of {server} ends at {ends_at:%d %b %H:%M} UTC. After that, agents and programs refuse it."
     return [Notice("warn", "certificate", f"{text} Replace its files: the server reads them without a restart.")]

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from clouds import TESTS, Cli, Server, answers, at_work, end, until
 from gpuaas_console.changes import CHANGES
@@ -114,6 +115,7 @@ def pages(console: Console, failed_add: str) -> dict[str, str]:
     project = f"/p/{console.project_id}"
     rows = console.cli("get", "operations", "-o", "json").json["items"]
     correlation = next(row["correlation_id"] for row in rows if row["operation_id"] == failed_add)
+    [controller, *_] = console.cli("get", "controllers", "-o", "json").json["items"]
     return {
         "home": "/",
         "instance": f"{project}/instances/lab",
@@ -138,4 +140,5 @@ def pages(console: Console, failed_add: str) -> dict[str, str]:
         "failure": f"{project}/instances/nothing-has-this-name",
         "policy": f"{project}/policy?region=local",
         "sessions": "/sessions",
+        "controller": f"{project}/controllers?controller_id={quote(controller['controller_id'], safe='')}",
     }

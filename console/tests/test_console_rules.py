@@ -359,12 +359,17 @@ def test_a_lasting_secret_that_ends_within_two_weeks_needs_attention(age: int, r
     assert [(notice.subject, notice.url) for notice in notices] == [("store", "/p/proj_1/instances/inst_1")] * noticed
 
 
-@pytest.mark.parametrize(("scope", "days", "noticed"), [("platform", 13, 1), ("platform", 15, 0), ("proj_1", 13, 0)])
-def test_operators_see_that_the_certificate_of_the_server_ends(scope: str, days: int, noticed: int) -> None:
+@pytest.mark.parametrize(("scope", "operates"), [("platform", True), ("proj_1", False)])
+def test_people_with_a_role_for_the_platform_operate_it(scope: str, operates: bool) -> None:
     me = Me(actor_type="user", actor_id="user_1", name="kim", bindings=[Binding(role="any", scope=scope)])
+    assert attention.operates(me) is operates
+
+
+@pytest.mark.parametrize(("days", "noticed"), [(13, 1), (15, 0)])
+def test_operators_see_that_the_certificate_of_the_server_ends(days: int, noticed: int) -> None:
     ends_at = NOW + datetime.timedelta(days=days)
-    assert len(attention.of_server("https://cloud.example", ends_at, me, NOW)) == noticed
-    assert attention.of_server("http://cloud.example", None, me, NOW) == []
+    assert len(attention.of_server("https://cloud.example", ends_at, NOW)) == noticed
+    assert attention.of_server("http://cloud.example", None, NOW) == []
 
 
 def test_a_control_that_is_not_possible_has_the_reason() -> None:

@@ -64,11 +64,13 @@ def state(observer: str) -> str:
 
 
 def tried(observer: str, job: str) -> str:
-    """Return a script that tries each command as the observer, and prints those that were not refused."""
+    """Return a script that tries each command as the observer, and prints those that were not refused, and on the
+    machine of slurmctld, which has all programs, those that could not be tried."""
     lines = "\n".join(CHANGING)
     return f"""
 while IFS= read -r line; do
   timeout 30 runuser -u {observer} -- env job={job} sh -c "$line" </dev/null >/dev/null 2>&1 && echo "$line"
+  [ $? != 127 ] || ! systemctl is-active -q slurmctld || echo "no such program: $line"
 done <<'END'
 {lines}
 END

@@ -136,11 +136,13 @@ def test_the_observer_of_a_machine_changes_nothing_in_the_cluster(cluster: Clust
     job = cluster.on("gpu-1", f'runuser -l researcher -c "{submit}"').strip()
     _until(lambda: cluster.on("gpu-1", f"squeue -h -j {job} -o %T"), "RUNNING\n")
     observer = cluster.on(node, "getent passwd | cut -d: -f1 | grep -e -ro$").strip()
-    before = cluster.on(node, observer_commands.state(observer))
-    assert f"{job} RUNNING" in before
-    assert cluster.on(node, observer_commands.tried(observer, job)) == ""
-    assert cluster.on(node, observer_commands.state(observer)) == before
-    cluster.on("gpu-1", f"scancel {job}")
+    try:
+        before = cluster.on(node, observer_commands.state(observer))
+        assert f"{job} RUNNING" in before
+        assert cluster.on(node, observer_commands.tried(observer, job)) == ""
+        assert cluster.on(node, observer_commands.state(observer)) == before
+    finally:
+        cluster.on("gpu-1", f"scancel {job}")
 
 
 def _binding_of_ada(cluster: Cluster) -> str:

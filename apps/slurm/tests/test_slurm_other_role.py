@@ -14,9 +14,14 @@ MEMBERS = {"controller": ["gpu-1"], "worker": ["gpu-2", "gpu-3"], "login": ["gpu
 
 @pytest.mark.parametrize(
     ("features", "role", "has_role"),
-    [(("worker", "big"), "worker", True), (("worker",), "login", False), ((), "worker", True), ((), "login", False)],
+    [
+        (("worker", "big"), "worker", True),
+        (("worker",), "login", False),
+        ((), "worker", True),
+        (("big",), "worker", True),
+    ],
 )
-def test_the_feature_of_a_record_is_its_role_and_records_without_one_are_workers(
+def test_a_record_has_another_role_only_if_it_has_the_feature_of_that_role(
     features: tuple[str, ...], role: str, has_role: bool
 ) -> None:
     assert state.has_role(state.Node("gpu-2", frozenset({"IDLE"}), features=features), role) is has_role
@@ -38,7 +43,7 @@ async def test_a_machine_keeps_its_record_and_its_jobs_until_they_end() -> None:
     async with deployed() as cluster:
         cluster.slurm.jobs.append(FakeJob(7, node="gpu-2"))
         ended = await cluster.perform("add", [declared_removed(cluster, "gpu-2", "login")])
-        assert (ended.status, "1 jobs still run on gpu-2" in ended.error.message) == ("failed", True), ended.error
+        assert (ended.status, "1 job still runs on gpu-2" in ended.error.message) == ("failed", True), ended.error
         assert ([job.job_id for job in cluster.slurm.jobs], cluster.slurm.queue.features["gpu-2"]) == ([7], ["worker"])
 
 

@@ -59,8 +59,9 @@ async def show(visit: Visit) -> Response:
     me = await visit.remember(lambda: visit.calls().call(ME), "me")
     notices = [notice for part in loaded for notice in attention.notices(part.facts, now)]
     notices = sorted(notices, key=lambda notice: notice.level) + attention.of_person(me, now)
-    ends_at = await margins.certificate_ends_at(visit)
-    notices += attention.of_server(visit.session.client.server, ends_at, me, now)
+    if attention.operates(me):
+        ends_at = await margins.certificate_ends_at(visit)
+        notices += attention.of_server(visit.session.client.server, ends_at, now)
     groups = [(part, _sorted(part.rows, visit)) for part in loaded]
     return visit.page(
         "home.html",

@@ -275,7 +275,8 @@ async def delete_stale_node(controller: Machine, node: state.Node | None, role: 
         await nodes.delete(controller, node.name)
     elif not has_role:
         raise Permanent(
-            f"{len(jobs)} jobs still run on {node.name}, which was not a {role} machine before",
+            f"{'1 job still runs' if len(jobs) == 1 else f'{len(jobs)} jobs still run'} on {node.name}, whose node in "
+            f"Slurm has the features {', '.join(node.features)} and not {role}",
             fix=f"wait until they end (squeue -w {node.name}), then retry",
         )
 

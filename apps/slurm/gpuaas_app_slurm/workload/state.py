@@ -14,6 +14,8 @@ DRAIN_PREFIX = "gpuaas:"
 GIVEN_UP = "machine given up"
 """The end of the reason of a node whose machine did not answer when its member was removed or replaced by force."""
 
+ROLE_FEATURES = frozenset({"worker", "login"})
+"""Each node registers with the name of its role as a feature."""
 WORKING = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
 UNFIT = {
     "DOWN": "is down",
@@ -79,9 +81,9 @@ def parse_jobs(text: str) -> tuple[Job, ...]:
 
 
 def has_role(node: Node, role: str) -> bool:
-    """Return whether the record of the node was made for this role. A node that joins again keeps its old record, with
-    the GPUs and the partitions of then. Nodes of an earlier release have no feature and are workers."""
-    return role in (node.features or ("worker",))
+    """Return whether the record of the node is not that of another role. A node that joins again keeps its old record,
+    with the GPUs and the partitions of then. People may have given it other features."""
+    return role in node.features or not ROLE_FEATURES & set(node.features)
 
 
 def controller_answers(ping: str) -> Check:
