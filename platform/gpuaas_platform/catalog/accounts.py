@@ -19,14 +19,21 @@ async def create(tx: db.Tx, call: Call[ProjectPath], body: CreateServiceAccount)
 
 
 async def bind(tx: db.Tx, call: Call[ServiceAccountPath], body: BindServiceAccount) -> ServiceAccount:
-    return await accounts.bind(tx, call, await _reach(tx, call, body))
+    bound = set((await accounts.get(tx, call)).apps)
+    return await accounts.bind(tx, call, await _reach(tx, call, body, bound))
 
 
-async def _reach(reader: db.Reader, call: Call[ProjectPath], body: CreateServiceAccount | BindServiceAccount) -> Reach:
+async def _reach(
+    reader: db.Reader,
+    call: Call[ProjectPath],
+    body: CreateServiceAccount | BindServiceAccount,
+    bound: Collection[str] = (),
+) -> Reach:
     apps = set(body.apps)
     for app_slug in sorted(apps):
         await service.check_app(reader, call.caller, app_slug, field="apps")
-        await _check_offered(reader, app_slug)
+        if app_slug not in bound:  # The last version of a bound app may have been withdrawn since.
+            await _check_offered(reader, call, app_slug)
     offered = await _offered(reader, apps) if apps else PROGRAM_KEYS
     if body.permissions is None:
         return Reach(apps, offered)
@@ -36,12 +43,12 @@ async def _reach(reader: db.Reader, call: Call[ProjectPath], body: CreateService
     return Reach(apps, set(body.permissions))
 
 
-async def _check_offered(reader: db.Reader, app_slug: str) -> None:
+async def _check_offered(reader: db.Reader, call: Call, app_slug: str) -> None:
     """Refuse an app without a version that projects can have: its account would have no permissions, and its controller
-    would only learn it from refused claims. Tenants do not know such an app at all."""
+    would show that only by refused claims. Versions that are not published yet are named to operators only."""
     if await store.offered_manifests(reader, app_slug):
         return
-    registered = await store.registered(reader, app_slug)
+    registered = await store.registered(reader, app_slug) if service.sees_all(call.caller) else []
     raise errors.Conflict(
         f"No version of {app_slug} is published, so an account for it would have no permissions.",
         details={"field": "apps", "app_slug": app_slug},

@@ -260,8 +260,12 @@ async def manifest_of(reader: db.Reader, app_slug: str, version: str) -> Manifes
 async def _is_known(reader: db.Reader, caller: Caller, app_slug: str) -> bool:
     """Return whether the caller can know the app. Before a version was published, only those who see all versions can,
     so that tenants do not discover apps by their slugs."""
-    sees_all = authority.can_everywhere(caller, catalog.VERSION_LIST.permission)
-    return await store.app_exists(reader, app_slug, registered=sees_all)
+    return await store.app_exists(reader, app_slug, registered=sees_all(caller))
+
+
+def sees_all(caller: Caller) -> bool:
+    """Return whether the caller may see versions that are not published."""
+    return authority.can_everywhere(caller, catalog.VERSION_LIST.permission)
 
 
 async def _shown(reader: db.Reader, project: Project, versions: list[AppVersion]) -> list[AppVersion]:

@@ -101,6 +101,24 @@ async def test_an_app_without_a_published_version_gets_no_account(world: World) 
     assert (await world.call(identity.SERVICE_ACCOUNT_GET, service_account_id="robot")).permissions
 
 
+async def test_tenants_do_not_see_a_version_before_it_is_published_and_keep_the_account_of_a_withdrawn_app(
+    world: World,
+) -> None:
+    await world.entitled_app()
+    await world.call(catalog.VERSION_REGISTER, OTHER)
+    await world.call(catalog.VERSION_PUBLISH, {}, app_slug="other", version=OTHER["version"])
+    await _account(world, apps=["other"])
+    await world.call(catalog.VERSION_WITHDRAW, {"reason": "old"}, app_slug="other", version=OTHER["version"])
+    await world.call(catalog.VERSION_REGISTER, {**OTHER, "version": "2.0.0-secret"})
+    org_id = (await world.call(identity.ORG_LIST)).items[0].org_id
+    tess = (await world.person("tess", "tenant_admin", org_id)).token
+    with pytest.raises(errors.Conflict, match="No version of other is published") as refused:
+        await world.call(identity.SERVICE_ACCOUNT_CREATE, {"name": "more", "apps": ["other"]}, token=tess)
+    assert refused.value.fix == "gpuaas app publish other VERSION"
+    await _bind(world, "other", "toy", token=tess, name="robot")
+    assert (await world.call(identity.SERVICE_ACCOUNT_GET, service_account_id="robot")).apps == ["other", "toy"]
+
+
 async def test_a_permission_that_was_not_given_is_denied_and_can_i_explains_it(world: World) -> None:
     await world.entitled_app()
     await _account(world, name="reader", apps=["toy"], permissions=[EXECUTE])
