@@ -56,7 +56,12 @@ def described(path):
     return entry
 
 def lines(*command):
-    return sorted(line for line in subprocess.run(command, capture_output=True, text=True).stdout.splitlines() if line)
+    # systemctl fails if systemd takes too long to answer, as on a busy machine. No output is then no empty list.
+    for _ in range(10):
+        ran = subprocess.run(command, capture_output=True, text=True)
+        if ran.returncode == 0:
+            return sorted(line for line in ran.stdout.splitlines() if line)
+    sys.exit(f"{command}: {ran.stderr}")
 
 def processes():
     found = set()
