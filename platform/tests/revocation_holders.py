@@ -178,6 +178,7 @@ async def unbind_account(holder: Holder) -> None:
     """Bind the account to another app. It may still claim, but not work of the first app."""
     other = {**MANIFEST, "slug": "tool", "permissions": {}, "actions": []}
     await holder.world.call(catalog.VERSION_REGISTER, other)
+    await holder.world.call(catalog.VERSION_PUBLISH, {}, app_slug="tool", version=other["version"])
     await holder.world.call(identity.SERVICE_ACCOUNT_BIND, {"apps": ["tool"]}, service_account_id=holder.actor_id)
 
 

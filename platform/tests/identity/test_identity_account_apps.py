@@ -19,6 +19,11 @@ async def _account(world: World, **body: Any) -> identity.ServiceAccount:
     return await world.call(identity.SERVICE_ACCOUNT_CREATE, {"name": "robot", **body})
 
 
+async def _publish_other(world: World) -> None:
+    await world.call(catalog.VERSION_REGISTER, OTHER)
+    await world.call(catalog.VERSION_PUBLISH, {}, app_slug="other", version=OTHER["version"])
+
+
 async def _bind(world: World, *apps: str, token: str | None = None, name: str = "controller") -> None:
     body = {"apps": list(apps)}
     await world.call(identity.SERVICE_ACCOUNT_BIND, body, token=token, service_account_id=name)
@@ -105,8 +110,7 @@ async def test_tenants_do_not_see_a_version_before_it_is_published_and_keep_the_
     world: World,
 ) -> None:
     await world.entitled_app()
-    await world.call(catalog.VERSION_REGISTER, OTHER)
-    await world.call(catalog.VERSION_PUBLISH, {}, app_slug="other", version=OTHER["version"])
+    await _publish_other(world)
     await _account(world, apps=["other"])
     await world.call(catalog.VERSION_WITHDRAW, {"reason": "old"}, app_slug="other", version=OTHER["version"])
     await world.call(catalog.VERSION_REGISTER, {**OTHER, "version": "2.0.0-secret"})
@@ -168,7 +172,7 @@ async def test_a_claim_that_waits_while_the_account_is_bound_to_another_app_gets
     body = runtime.ClaimOperation(app_slug="toy", holder="old", claim_id=str(uuid.uuid4()), lease_s=15, wait_s=30)
     waiting = asyncio.create_task(world.send(runtime.CLAIM, body, token=token))
     await until(lambda: world.site.hub.waiting == 1)
-    await world.call(catalog.VERSION_REGISTER, OTHER)
+    await _publish_other(world)
     await _bind(world, "other")
     deployed = await world.deploy()
     assert (await waiting).status_code == 403
@@ -185,7 +189,7 @@ async def test_machine_access_ends_when_the_account_no_longer_operates_the_app(w
     granted = await world.machine_access(token, claim.members[0].allocation_id, **about)
     await grants_reconcile.sweep(world.site)
     assert await _grant_state(world, granted.grant_id) == "active"
-    await world.call(catalog.VERSION_REGISTER, OTHER)
+    await _publish_other(world)
     await _bind(world, "other")
     await grants_reconcile.sweep(world.site)
     assert await _grant_state(world, granted.grant_id) != "active"
