@@ -1,5 +1,6 @@
 """A removal: the order of its parts, what an app adds to it, and what it states afterwards."""
 
+import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -180,6 +181,22 @@ def test_a_user_is_removed_after_its_last_process_has_ended(tmp_path: Path) -> N
     program(tmp_path / "userdel", USERDEL)
     assert run(uninstall.REMOVE_USERS, "ada", programs=tmp_path) == 0
     assert (tmp_path / "userdel.done").exists()
+
+
+def test_a_lock_of_the_user_tools_is_removed_if_its_process_has_ended(tmp_path: Path) -> None:
+    (tmp_path / "useradd").symlink_to("/bin/sleep")
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    with subprocess.Popen([tmp_path / "useradd", "60"]) as runs, subprocess.Popen(["sleep", "60"]) as other:
+        for name in ("gshadow", "subuid"):
+            for pid in (runs.pid, other.pid, ended.pid):
+                (tmp_path / f"{name}.{pid}").touch()
+        (tmp_path / "passwd.backup").touch()
+        status = run(uninstall.REMOVE_LOCKS.replace("/etc/", f"{tmp_path}/"), programs=tmp_path)
+        runs.kill()
+        other.kill()
+    kept = {f"gshadow.{runs.pid}", f"subuid.{runs.pid}", "passwd.backup", "useradd"}
+    assert (status, {path.name for path in tmp_path.iterdir()}) == (0, kept)
 
 
 def test_the_last_receipt_takes_the_folders_of_receipts_with_it_and_others_stay(tmp_path: Path) -> None:
