@@ -4,6 +4,7 @@ import datetime
 import functools
 import json
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -138,6 +139,11 @@ def cell(text: str, *, spaces: bool) -> str:
 def flat(text: str) -> str:
     """Return the text as one line, so that a line break in it cannot look like a line of the CLI."""
     return " ".join(text.split())
+
+
+def quoted_command(*words: str) -> str:
+    """Return a command of the CLI to copy. Words that others chose are quoted, so that a shell runs nothing else."""
+    return shlex.join(["gpuaas", *map(flat, words)])
 
 
 def payload_text(payload: Mapping[str, Any]) -> str:

@@ -213,7 +213,9 @@ def test_an_instance_shows_conditions_controllers_roles_and_versions(lively: Cli
     page = lively("describe", "instance", "lively").out
     for known in ("Conditions", "it does", "Controllers", "last seen ", "Roles", "closed", "1.0.0"):
         assert known in page
-    assert lively("get", "controllers").out.split()[:6] == ["CONTROLLER", "APP", "VERSION", "ACTOR", "SEEN", "FAILING"]
+    titles, row = lively("get", "controllers").out.splitlines()[:2]
+    assert titles.split() == ["CONTROLLER", "APP", "VERSION", "ACTOR", "LAST_SEEN", "FAILING"]
+    assert row[titles.index("LAST_SEEN") : titles.index("FAILING")].strip().endswith("_ago")
 
 
 def test_a_controller_shows_what_fails_in_it_and_its_log(lively: Cli, until: Until) -> None:

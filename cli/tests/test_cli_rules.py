@@ -3,6 +3,7 @@
 import datetime
 import json
 import os
+import shlex
 import signal
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -19,9 +20,10 @@ from gpuaas_cli.commands import access
 from gpuaas_cli.flags import Flags, check, take
 from gpuaas_cli.input import values
 from gpuaas_cli.local import plan, processes
-from gpuaas_cli.show import steps, story
+from gpuaas_cli.show import controllers, steps, story
 from gpuaas_contract.capacity import Allocation, Facts, Node
 from gpuaas_contract.catalog import Manifest
+from gpuaas_contract.controllers import Controller, ControllerFailure, ControllerState
 from gpuaas_contract.custody import CustodyStatus
 from gpuaas_contract.errors import ApiError, NotFound, OperationInProgress, TokenExpired, ValidationFailed
 from gpuaas_contract.holds import Hold
@@ -398,3 +400,42 @@ def test_custody_that_refuses_is_not_called_sealed_and_names_its_own_next_comman
         "gpuaas custody unseal",
         "vault token create",
     ]
+
+
+HOSTILE = (
+    "inst_1; rm -rf ~",
+    "inst_$(id)",
+    "inst_1\nNext\n  rm -rf ~",
+    "--server=http://evil",
+    "\u0130nst_1",
+    "inst_`id`",
+)
+
+
+def failing_controller(holder: str, *instance_ids: str) -> Controller:
+    failures = [
+        make(ControllerFailure, task="look", code="crashed", instance_id=instance_id, count=1)
+        for instance_id in instance_ids
+    ]
+    state = make(ControllerState, failures=failures, failures_total=len(failures))
+    made: Controller = make(
+        Controller, controller_id=f"proj_1/demo/{holder}", holder=holder, app_slug="demo", state=state
+    )
+    return made
+
+
+def test_only_ids_of_the_platform_are_in_the_commands_on_the_page_of_a_controller() -> None:
+    page = controllers.page(failing_controller("one", "", *HOSTILE, "inst_01hz", "inst_01hz"), [])
+    commands = [line.strip() for line in page if line.strip().startswith("gpuaas")]
+    assert commands == ["gpuaas describe instance inst_01hz"]
+    assert not [line for line in page if line.strip().startswith("rm ")]
+
+
+@pytest.mark.parametrize("holder", ["one; rm -rf ~", "$(id)", "`id`", "a'b", "one\nNext\n  rm -rf ~"])
+def test_a_command_with_the_name_of_a_controller_is_safe_to_copy(holder: str) -> None:
+    shown = make(Instance, instance_id="inst_1", app_slug="demo", operator_service_account_id="")
+    lines = story._controllers(shown, [failing_controller(holder, "inst_1")])
+    (line,) = [line for line in lines if line.startswith("failures: ")]
+    words = shlex.split(line.removeprefix("failures: "))
+    assert words == ["gpuaas", "describe", "controller", f"proj_1/demo/{' '.join(holder.split())}"]
+    assert len(lines) == len("\n".join(lines).splitlines()) == 2

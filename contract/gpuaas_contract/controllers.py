@@ -25,13 +25,15 @@ class ControllerFailure(Wire):
     """What failed: `look` (the health handler), `machine` (a connection), `request` (of an operation by the
     controller), `renew` (of its stewardships)."""
     code: ShortText
-    """Why, for programs: `crashed`, `timed_out`, `unreachable`, or the error code of the platform: `circuit_open`."""
+    """Why, for programs: `crashed`, `timed_out`, `unreachable` (a machine), `no_answer` (of the platform), or the error
+    code of the platform: `circuit_open`."""
     failed_since: Timestamp
     """First of the looks in a row that failed in this way, by the clock of the controller."""
     observed_at: Timestamp
     """Last of them."""
     message: Annotated[str, msgspec.Meta(max_length=FAILURE_CHARS_MAX)] = ""
-    """Text for people, without values of secrets."""
+    """Text for people. The kit replaces the secrets that the platform delivered to this process since its start, and no
+    others."""
     instance_id: Id = ""
     """The instance that was looked at; empty for a failure that concerns all of them."""
     count: Annotated[int, msgspec.Meta(ge=1)] = 1
@@ -39,7 +41,8 @@ class ControllerFailure(Wire):
 
 
 class ControllerLogLine(Wire):
-    """A line of the controller's log that belongs to no operation, without values of secrets."""
+    """A line of the controller's log that belongs to no operation. The kit replaces the secrets that the platform
+    delivered to this process since its start, and no others."""
 
     number: Annotated[int, msgspec.Meta(ge=1)]
     """Number of the line in its process, from 1."""

@@ -38,7 +38,8 @@ LOG_LINE_BYTES_MAX, LOG_BATCH_MAX = 4_096, 100
 
 
 class ReportedLogLine(Request):
-    """A line of the controller's log about the operation, without values of secrets."""
+    """A line of the controller's log about the operation. The kit replaces the secrets that the platform delivered to
+    the operation in this claim, and no others."""
 
     number: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
     """Number of the line under this claim, from 1. A line that was already sent is not stored again."""

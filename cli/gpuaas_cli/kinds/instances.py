@@ -9,7 +9,7 @@ roles: ROLE=component_key HEALTH DESIRED CURRENT READY FAILED_LATELY=breaker.fai
 holds: HOLD=hold_id NAME KIND STATE MEMBER=member_id OWNER UNTIL=expires_at REASON
 operations op ops: OPERATION=operation_id KIND INSTANCE=instance_name STATUS AGE=created_at CORRELATION=correlation_id
     ROLE=component_key* ATTEMPTS* BY=requested_by* ERROR
-controllers: CONTROLLER=holder APP=app_slug VERSION ACTOR=actor_id ID=controller_id* SEEN FAILING
+controllers: CONTROLLER=holder APP=app_slug VERSION ACTOR=actor_id ID=controller_id* LAST_SEEN FAILING
 secrets runtime-secret runtime-secrets: SECRET=secret_id PURPOSE NAME VERSION STATE OPENED UNTIL=expires_at
     FINGERPRINT* BY=issued_by* OPERATION=operation_id
 events ev: TIME=occurred_at CURSOR TYPE CORRELATION=correlation_id INSTANCE=app_instance_id* EVENT=event_id* PAYLOAD
@@ -88,7 +88,7 @@ KINDS = {
     ),
     "controllers": Kind(
         controllers.CONTROLLER_LIST,
-        {"SEEN": lambda controller: age(controller.last_seen_at), "FAILING": reports.failing},
+        {"LAST_SEEN": lambda controller: f"{age(controller.last_seen_at)} ago", "FAILING": reports.failing},
         ids="controller_id",
     ),
     "secrets": Kind(

@@ -1,13 +1,15 @@
 """Format what a controller reports of itself, for `gpuaas get controllers` and `gpuaas describe controller`."""
 
+import re
 from collections.abc import Sequence
 
 from gpuaas_contract.controllers import Controller, ControllerFailure, ControllerLogLine
 
-from gpuaas_cli.output import Lines, age, aligned, clock_time, facts, flat, listing, table
+from gpuaas_cli.output import Lines, age, aligned, clock_time, facts, flat, listing, quoted_command, table
 from gpuaas_cli.show import steps
 from gpuaas_cli.show.story import section
 
+_INSTANCE_ID = re.compile(r"inst_[0-9a-z]{1,40}", re.ASCII)
 UNREPORTED = "not reported"
 """A controller of an earlier release, or one without the kit, reports no failures: that is not the same as none."""
 
@@ -33,13 +35,14 @@ def page(controller: Controller, lines: Sequence[ControllerLogLine]) -> Lines:
         *facts(controller, _CONTROLLER),
         *section("Failures", failures),
         *section("Log, the newest lines that belong to no operation", aligned(log) if log else ["no lines"]),
-        *section("Next", [f"gpuaas describe instance {item}" for item in _instances(controller)]),
+        *section("Next", [quoted_command("describe", "instance", item) for item in _instances(controller)]),
     ]
 
 
 def _instances(controller: Controller) -> list[str]:
+    # A controller chooses the text, and a person may copy the command: only what the platform can have named is shown.
     failures = controller.state.failures if controller.state else []
-    return list(dict.fromkeys(failure.instance_id for failure in failures if failure.instance_id))
+    return list(dict.fromkeys(item.instance_id for item in failures if _INSTANCE_ID.fullmatch(item.instance_id)))
 
 
 def _observed(failure: ControllerFailure) -> str:

@@ -15,7 +15,19 @@ from gpuaas_contract.operations import Operation, Step
 from gpuaas_contract.statements import STATED_KINDS
 
 from gpuaas_cli import output
-from gpuaas_cli.output import Lines, age, aligned, cell, clock_time, duration, facts, flat, listing, table
+from gpuaas_cli.output import (
+    Lines,
+    age,
+    aligned,
+    cell,
+    clock_time,
+    duration,
+    facts,
+    flat,
+    listing,
+    quoted_command,
+    table,
+)
 from gpuaas_cli.show import results, steps
 
 CONTROLLERS_SHOWN = 3
@@ -217,9 +229,14 @@ def _controllers(instance: Instance, controllers: Sequence[Controller]) -> Lines
     newest = sorted(mine, key=lambda item: item.last_seen_at, reverse=True)[:CONTROLLERS_SHOWN]
     if not newest:
         return ["none has ever asked for work here; operations wait for one"]
-    rows = [[item.holder, item.version or "-", f"last seen {age(item.last_seen_at)} ago"] for item in newest]
+    rows = [
+        [flat(item.holder), flat(item.version) or "-", f"last seen {age(item.last_seen_at)} ago"] for item in newest
+    ]
     failing = [item for item in newest if item.state and any(_concerns(instance, of) for of in item.state.failures)]
-    return [*aligned(rows), *(f"failures: gpuaas describe controller {item.controller_id}" for item in failing)]
+    return [
+        *aligned(rows),
+        *(f"failures: {quoted_command('describe', 'controller', item.controller_id)}" for item in failing),
+    ]
 
 
 def _concerns(instance: Instance, failure: ControllerFailure) -> bool:

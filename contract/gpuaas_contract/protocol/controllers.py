@@ -1,11 +1,13 @@
-"""Decide whether the report of a controller replaces the one before."""
+"""Decide whether the report of a controller replaces the one before, and which questions for its log are answered."""
 
 import datetime
 
+from gpuaas_contract import errors
 from gpuaas_contract.controllers import ControllerReport, ControllerState
 
 SILENT_AFTER = datetime.timedelta(minutes=2)
-"""After this time without a report, a process counts as ended: also an earlier one of the same name may report."""
+"""After this time without a report, a process counts as ended: also an earlier one of the same name may report. A
+process that runs sends an unchanged report more often than this."""
 
 
 def replaces(known: ControllerState | None, report: ControllerReport, now: datetime.datetime) -> bool:
@@ -27,3 +29,9 @@ def state(report: ControllerReport, now: datetime.datetime) -> ControllerState:
         failures=report.failures,
         failures_total=max(report.failures_total, len(report.failures)),
     )
+
+
+def check_log_query(controller_id: str) -> None:
+    """Refuse a request for a log that does not name its controller."""
+    if not controller_id:
+        raise errors.ValidationFailed("controller_id is missing.", details={"field": "controller_id"})

@@ -38,14 +38,23 @@ async def page(reader: db.Reader, call: Call[ProjectPath, PageQuery]) -> Encoded
 
 
 async def log_page(reader: db.Reader, call: Call[ProjectPath, ControllerLogQuery]) -> Page[ControllerLogLine]:
-    """Return the stored lines of a controller of the project; all fit into one page."""
-    if not call.query.controller_id:
-        raise errors.ValidationFailed("controller_id is missing.", details={"field": "controller_id"})
+    """Return the stored lines of a controller of the project."""
+    rules.check_log_query(call.query.controller_id)
     sql = "SELECT log FROM controllers WHERE controller_id = $1 AND project_id = $2"
     row = await reader.one(sql, call.query.controller_id, call.path.project_id)
     if row is None:
         raise errors.NotFound(f"There is no controller {call.query.controller_id}.")
-    return Page(items=_LINES.decode(row[0]) if row[0] else [])
+    lines = _LINES.decode(row[0]) if row[0] else []
+
+    async def read(after: str, limit: int) -> list[ControllerLogLine]:
+        return [line for line in lines if _place(line) > after][:limit]
+
+    return await paging.page("controllers.log", call.query, read, _place)
+
+
+def _place(line: ControllerLogLine) -> str:
+    # As text of a fixed length: a caller can make a page token with a key that is not a number.
+    return f"{line.number:020d}"
 
 
 async def present(call: Call[ProjectPath], body: ClaimOperation) -> None:

@@ -525,3 +525,27 @@ async def test_the_report_of_a_controller_is_stored_once_and_an_older_one_change
         *([(["later"], 1, ["e1"])] * 3),
     ]
     assert seen == [expected, expected]
+
+
+async def test_the_log_of_a_controller_is_read_in_pages_and_not_without_its_id(sides: tuple[Side, Side]) -> None:
+    moment = "2030-01-01T00:00:00Z"
+    lines = [{"number": at, "logged_at": moment, "level": "info", "event": f"e{at}"} for at in range(8, 13)]
+    report = {"process": "p1", "started_at": moment, "number": 1, "log": lines}
+    body = {"app_slug": "toy", "holder": "reporter", "claim_id": "c1", "report": report}
+    for side in sides:
+        world, token = side.controller.world, side.controller.token
+        await world.call(runtime.CLAIM, body, token=token)
+        listed = (await world.call(CONTROLLER_LIST, token=token)).items
+        (controller_id,) = [item.controller_id for item in listed if item.holder == "reporter"]
+        query: dict[str, Any] = {"controller_id": controller_id, "page_size": 2}
+        pages = []
+        while True:
+            page = await world.call(CONTROLLER_LOG, token=token, query=query)
+            pages.append([line.event for line in page.items])
+            if page.next_page_token is None:
+                break
+            query["page_token"] = page.next_page_token
+        assert pages == [["e8", "e9"], ["e10", "e11"], ["e12"]]
+        with pytest.raises(errors.ValidationFailed) as refused:
+            await world.call(CONTROLLER_LOG, token=token)
+        assert refused.value.details == {"field": "controller_id"}

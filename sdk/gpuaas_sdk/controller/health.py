@@ -15,13 +15,13 @@ from gpuaas_contract.stewardships import STEWARD_LEASE_S
 
 from gpuaas_sdk import machine
 from gpuaas_sdk.client import Client
-from gpuaas_sdk.controller import rules
+from gpuaas_sdk.controller import logs, rules
 from gpuaas_sdk.controller.gauges import Gauges
 from gpuaas_sdk.controller.inputs import Forms
 from gpuaas_sdk.controller.operation.machines import Connect
 from gpuaas_sdk.controller.people import People
 from gpuaas_sdk.controller.reconciliation import Health, Reconciliation, Watch
-from gpuaas_sdk.controller.self_report import Found, SelfReport
+from gpuaas_sdk.controller.self_report import NotedFailure, SelfReport
 from gpuaas_sdk.controller.stewardships import Stewardships
 from gpuaas_sdk.outcomes import NoAnswer
 
@@ -132,7 +132,7 @@ class HealthLoop:
         while True:
             self._renew_now.clear()
             error = await self._logged("renew", self._renew)
-            self._self_report.looked("", [Found("renew", *error)] if error else [])
+            self._self_report.looked("", [NotedFailure("renew", *error)] if error else [])
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(rules.jittered_s(self._settings.lease_s / 3)):
                     await self._renew_now.wait()
@@ -197,12 +197,12 @@ class HealthLoop:
 
     async def _noted_look(self, instance_id: str) -> None:
         """Look at the instance, and note in the report of this process what failed."""
-        failures: list[Found] = []
+        failures: list[NotedFailure] = []
         error = await self._logged("look", lambda: self._look(instance_id, failures))
         if self._stewardships.get(instance_id) is not None:
-            self._self_report.looked(instance_id, [*failures, *([Found("look", *error)] if error else [])])
+            self._self_report.looked(instance_id, [*failures, *([NotedFailure("look", *error)] if error else [])])
 
-    async def _look(self, instance_id: str, failures: list[Found]) -> None:
+    async def _look(self, instance_id: str, failures: list[NotedFailure]) -> None:
         """Run the health handler, unless an operation on the whole instance runs. What fails is added to `failures`.
 
         If an operation works on a member, the platform refuses observations of that member."""
@@ -214,7 +214,7 @@ class HealthLoop:
         if await self._healthy(now, failures):
             self._stewardships.note_look(instance_id)
 
-    async def _read(self, instance_id: str, failures: list[Found]) -> Reconciliation | None:
+    async def _read(self, instance_id: str, failures: list[NotedFailure]) -> Reconciliation | None:
         """Return the state for a look. The instance and its members are read only if they may have changed."""
         watch, held = self._watches.setdefault(instance_id, Watch()), self._stewardships.get(instance_id)
         instance = watch.instance
@@ -244,7 +244,7 @@ class HealthLoop:
             failed=failures.append,
         )
 
-    async def _healthy(self, now: Reconciliation, failures: list[Found]) -> bool:
+    async def _healthy(self, now: Reconciliation, failures: list[NotedFailure]) -> bool:
         """Run the handler and report whether it works, if that changed. Return whether it did."""
         try:
             async with asyncio.timeout(self._settings.look_s_max) as limit:
@@ -257,7 +257,7 @@ class HealthLoop:
             # An exception in the app's handler must not stop the controller, which also runs the app's operations.
             log.exception("health.crashed")
             broken = self._broken(error, timed_out=limit.expired())
-            failures.append(Found("look", broken.reason, broken.message))
+            failures.append(NotedFailure("look", broken.reason, broken.message))
             await now.report([broken])
             return False
         if any(item.type == HEALTH_CHECK_WORKS and item.status != "true" for item in now.instance.conditions):
@@ -269,7 +269,9 @@ class HealthLoop:
         if timed_out:
             reason = "timed_out"
             message = f"The health check of the app did not end within {self._settings.look_s_max:g} s."
-        return ReportedCondition(type=HEALTH_CHECK_WORKS, status="false", reason=reason, message=message[:1000])
+        return ReportedCondition(
+            type=HEALTH_CHECK_WORKS, status="false", reason=reason, message=logs.storable(message)[:1000]
+        )
 
     async def _logged(self, task: str, work: Callable[[], Awaitable[None]]) -> tuple[str, str] | None:
         """Do the work and log an error. Return its code and message; None if the work was done."""

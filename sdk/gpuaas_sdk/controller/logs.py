@@ -8,6 +8,7 @@ structlog at level info or above are sent: other libraries do not know what is s
 import contextlib
 import datetime
 import json
+import re
 import sys
 from collections import deque
 from collections.abc import Iterator, MutableMapping
@@ -16,7 +17,7 @@ from typing import Any, Protocol
 
 import msgspec
 import structlog
-from gpuaas_contract import controllers
+from gpuaas_contract import characters, controllers
 from gpuaas_contract.controllers import ControllerLogLine
 from gpuaas_contract.operations import LogLevel
 from gpuaas_contract.protocol import log as log_rules
@@ -29,6 +30,11 @@ _OF_OPERATION = frozenset({"operation_id", "instance_id", "correlation_id"})
 _STORED_ANYWAY = frozenset({"step.reported"})
 """Events that the platform stores as something else: the steps of an operation."""
 _EVENT_CHARS_MAX, _TEXT_CHARS_MAX, _DEPTH_MAX = 200, 1_500, 8
+_STORED_CHARS_MAX = 16_384
+"""Longest text that waits to be sent. It is far above what is sent of it: half a secret beside the cut is left out
+when the text is shortened."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
+"""Bytes that are not UTF-8, as Python decodes them from programs and file names. JSON cannot express them."""
 _SECRET_CHARS_MIN = 4
 """Shorter texts occur in many lines by chance."""
 REDACTED = "[secret]"
@@ -40,8 +46,11 @@ class Redaction:
     """The values that must not be sent, and their replacement."""
 
     def __init__(self, parts_max: int | None = None) -> None:
+        self.changes = 0
+        """Grows when the values change: what was cleaned before must be cleaned again."""
         self._parts: dict[str, None] = {}
         self._parts_max = parts_max
+        self._longest_first: tuple[int, list[str]] = (0, [])
 
     def hide(self, value: str) -> None:
         """Replace this value, and each long line of it, in all that is sent from now on. Programs also print it
@@ -50,6 +59,7 @@ class Redaction:
         parts |= {escaped[1:-1] for part in parts for escaped in (repr(part), json.dumps(part))}
         for part in parts:
             if len(part) >= _SECRET_CHARS_MIN:
+                self.changes += part not in self._parts
                 self._parts.pop(part, None)  # a value that is used again is the newest
                 self._parts[part] = None
         while self._parts_max is not None and len(self._parts) > self._parts_max:
@@ -58,12 +68,17 @@ class Redaction:
     def hidden(self, value: Any) -> Any:
         """Return the value of a log line without secrets."""
         if isinstance(value, str):
-            for part in sorted(self._parts, key=len, reverse=True):
+            for part in self._sorted():
                 value = value.replace(part, REDACTED)
             return value
         if isinstance(value, dict):
             return {self.hidden(key): self.hidden(inner) for key, inner in value.items()}
         return [self.hidden(inner) for inner in value] if isinstance(value, list) else value
+
+    def _sorted(self) -> list[str]:
+        if self._longest_first[0] != self.changes:
+            self._longest_first = (self.changes, sorted(self._parts, key=len, reverse=True))
+        return self._longest_first[1]
 
 
 class LineCollector(Protocol):
@@ -83,6 +98,8 @@ class ProcessLog:
         self.number = 0
         """Number of the newest line."""
         self._lines: deque[ControllerLogLine] = deque(maxlen=controllers.LINES_MAX)
+        self._cleaned: dict[int, ControllerLogLine] = {}
+        self._cleaned_changes = 0
 
     def add(self, level: LogLevel, event: str, fields: dict[str, Any]) -> None:
         """Add a line; the oldest one is left out if there are too many."""
@@ -94,12 +111,16 @@ class ProcessLog:
 
     def newest(self) -> list[ControllerLogLine]:
         """Return the lines, oldest first, without secrets and within the bounds of a report."""
-        return [self._clean(line) for line in self._lines]
+        if self._cleaned_changes != self.redaction.changes:
+            self._cleaned, self._cleaned_changes = {}, self.redaction.changes
+        self._cleaned = {line.number: self._cleaned.get(line.number) or self._clean(line) for line in self._lines}
+        return list(self._cleaned.values())
 
     def _clean(self, line: ControllerLogLine) -> ControllerLogLine:
-        hidden, limit = self.redaction.hidden, controllers.LINE_BYTES_MAX
-        fields = _within_bound(_shortened(hidden(line.fields), limit // 2), limit)
-        return msgspec.structs.replace(line, event=hidden(line.event)[:_EVENT_CHARS_MAX], fields=fields)
+        event, fields = _clean(self.redaction, line.event, line.fields)
+        limit = controllers.LINE_BYTES_MAX
+        fields = _within_bound(_shortened(fields, limit // 2), limit)
+        return msgspec.structs.replace(line, event=event, fields=fields)
 
 
 class OperationLog:
@@ -144,10 +165,9 @@ class OperationLog:
         return len(self._lines) > LOG_BATCH_MAX
 
     def _clean(self, line: ReportedLogLine) -> ReportedLogLine:
-        # Secrets are replaced before texts are shortened: half a secret would not be found.
-        hidden = self._redactions[0].hidden
-        fields = _within_bound(_shortened(hidden(line.fields), _TEXT_CHARS_MAX), LOG_LINE_BYTES_MAX)
-        return msgspec.structs.replace(line, event=hidden(line.event)[:_EVENT_CHARS_MAX], fields=fields)
+        event, fields = _clean(self._redactions[0], line.event, line.fields)
+        fields = _within_bound(_shortened(fields, _TEXT_CHARS_MAX), LOG_LINE_BYTES_MAX)
+        return msgspec.structs.replace(line, event=event, fields=fields)
 
 
 _CURRENT: ContextVar[LineCollector | None] = ContextVar("gpuaas_log", default=None)
@@ -169,7 +189,7 @@ def capture(logger: object, method: str, entry: MutableMapping[str, Any]) -> Mut
     log, level = _CURRENT.get(), _LEVELS.get(str(entry.get("level", "")))
     if log is not None and level is not None and entry.get("event") not in _STORED_ANYWAY:
         fields = {name: value for name, value in entry.items() if name not in _OF_EVERY_LINE}
-        log.add(level, str(entry.get("event", "")), fields)
+        log.add(level, storable(str(entry.get("event", ""))), fields)
     return entry
 
 
@@ -188,15 +208,38 @@ def configure() -> None:
     )
 
 
+def storable(text: str) -> str:
+    """Return a text that JSON can express, shortened in the middle if it is very long."""
+    return _SURROGATE.sub("\ufffd", _shortened(str.__str__(text), _STORED_CHARS_MAX))
+
+
+def _clean(redaction: Redaction, event: str, fields: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return a line without secrets and control characters. Both are replaced before texts are shortened and measured:
+    half a secret would not be found, and the replacement of a control character is longer."""
+    return characters.clean(redaction.hidden(event))[:_EVENT_CHARS_MAX], _without_control(redaction.hidden(fields))
+
+
+def _without_control(value: Any) -> Any:
+    if isinstance(value, str):
+        return characters.clean(value)
+    if isinstance(value, dict):
+        return {characters.clean(key): _without_control(inner) for key, inner in value.items()}
+    return [_without_control(inner) for inner in value] if isinstance(value, list) else value
+
+
 def _plain(value: Any, depth: int) -> Any:
-    """Return a copy of a value of a log line that JSON can express."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value if not isinstance(value, float) or value - value == 0 else str(value)  # JSON has no infinity
+    """Return a copy of a value of a log line that JSON can express. Subclasses of numbers and texts become plain."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if value - value == 0 else str(value)  # JSON has no infinity
     if isinstance(value, dict) and depth < _DEPTH_MAX:
-        return {str(key): _plain(inner, depth + 1) for key, inner in value.items()}
+        return {storable(str(key)): _plain(inner, depth + 1) for key, inner in value.items()}
     if isinstance(value, list | tuple | set | frozenset) and depth < _DEPTH_MAX:
         return [_plain(inner, depth + 1) for inner in value]
-    return str(value)
+    return storable(value if isinstance(value, str) else str(value))
 
 
 def _shortened(value: Any, chars_max: int) -> Any:

@@ -46,7 +46,7 @@ from gpuaas_sdk.controller.inputs import Forms, Inputs
 from gpuaas_sdk.controller.observers import ObserverMachines
 from gpuaas_sdk.controller.operation.machines import Connect
 from gpuaas_sdk.controller.samples import Samples
-from gpuaas_sdk.controller.self_report import Found
+from gpuaas_sdk.controller.self_report import NotedFailure
 from gpuaas_sdk.controller.stewardships import Stewardships
 from gpuaas_sdk.machine import Machine, MachineUnreachable
 
@@ -122,7 +122,7 @@ class Reconciliation:
         people: ReadPeople,
         gauges: Gauges | None = None,
         forms: Forms = Forms(),  # noqa: B008 - frozen
-        failed: Callable[[Found], None] = lambda _: None,
+        failed: Callable[[NotedFailure], None] = lambda _: None,
     ) -> None:
         """`wake` causes another look. Without `gauges`, this process serves no metrics. `forms` has the defaults of the
         inputs. `failed` gets what people should see, also if the handler catches it."""
@@ -205,7 +205,7 @@ class Reconciliation:
         except LeaseLost:
             raise
         except MachineUnreachable as error:
-            self._failed(Found("machine", "unreachable", str(error)))
+            self._failed(NotedFailure("machine", "unreachable", str(error)))
             raise
         except ApiError as error:
             raise rules.refused(f"observer access to {member.node_name}", error) from error
@@ -368,8 +368,8 @@ def _key(kind: StewardVerb, members: Iterable[Member]) -> tuple[str, ...]:
     return (kind, *sorted(member.member_id for member in members))
 
 
-def _refused(kind: StewardVerb, error: ApiError) -> Found:
-    return Found("request", error.code, f"{kind}: {error.message}")
+def _refused(kind: StewardVerb, error: ApiError) -> NotedFailure:
+    return NotedFailure("request", error.code, f"{kind}: {error.message}")
 
 
 def _still_used(used: StewardBudgetUsed) -> bool:

@@ -13,6 +13,7 @@ from gpuaas_contract.operations import INSTANCE_KINDS
 from gpuaas_contract.operations import Operation as OperationRecord
 from gpuaas_contract.runtime import CLAIM, LEASE_S_MAX, Claim, ClaimOperation
 from gpuaas_contract.wire import WAIT_S_MAX
+from msgspec.structs import replace
 
 from gpuaas_sdk import machine, traces
 from gpuaas_sdk.client import Client
@@ -166,6 +167,11 @@ class Runner:
             except CredentialsInvalid:
                 raise
             except (ApiError, NoAnswer) as error:
+                if request.report is not None and isinstance(error, ApiError) and not error.retryable:
+                    # The report may be the cause, and work is more important. A later claim has the next report.
+                    log.warning("report.left_out", code=error.code, error=error.message, fix=error.fix)
+                    request = replace(request, report=None)
+                    continue
                 pause_s = self._settings.refused_pause_s
                 log.warning("claim.failed", error=error.message, fix=error.fix, retry_in_s=pause_s)
                 await asyncio.sleep(pause_s)

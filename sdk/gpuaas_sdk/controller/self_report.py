@@ -1,6 +1,7 @@
 """What the controller process reports of itself: what fails between operations, and the newest lines of its log.
 
-`health` and `reconciliation` note failures here. `runner` sends the report with its claims, if it has changed."""
+`health` and `reconciliation` note failures here. `runner` sends the report with its claims: if it has changed,
+and every minute."""
 
 import datetime
 import time
@@ -8,14 +9,20 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from gpuaas_contract import characters
 from gpuaas_contract.controllers import FAILURE_CHARS_MAX, FAILURES_MAX, ControllerFailure, ControllerReport
+from gpuaas_contract.protocol.controllers import SILENT_AFTER
 from msgspec.structs import replace
 
+from gpuaas_sdk.controller import logs
 from gpuaas_sdk.controller.logs import ProcessLog
 
+_UNCHANGED_EVERY_S = SILENT_AFTER.total_seconds() / 2
+"""An unchanged report is sent this often: a process that reports nothing for `SILENT_AFTER` counts as ended."""
 
-class Found(NamedTuple):
-    """A failure that a look found."""
+
+class NotedFailure(NamedTuple):
+    """A failure in a look at an instance, before it is counted."""
 
     task: str
     """As in `ControllerFailure`: `look`, `machine`, `request`, `renew`."""
@@ -31,7 +38,7 @@ class SelfReport:
         self.log = ProcessLog()
         self._every_s = every_s
         self._clock = clock
-        self._sent_at = -every_s
+        self._sent_at = 0.0
         self._process = uuid.uuid4().hex
         self._started_at = datetime.datetime.now(datetime.UTC)
         self._number = 0
@@ -39,8 +46,11 @@ class SelfReport:
         self._failures_changed = False
         self._sent_line = 0
 
-    def looked(self, instance_id: str, failures: Sequence[Found], *, now: datetime.datetime | None = None) -> None:
-        """Note what a look at the instance found: nothing, if it worked. It replaces what the look before found."""
+    def looked(
+        self, instance_id: str, failures: Sequence[NotedFailure], *, now: datetime.datetime | None = None
+    ) -> None:
+        """Note what failed in a look at the instance: nothing, if it worked. It replaces the failures of the look
+        before."""
         before = {(item.task, item.code): item for item in self._failures.pop(instance_id, [])}
         self._failures_changed = self._failures_changed or bool(failures) or bool(before)
         at = now or datetime.datetime.now(datetime.UTC)
@@ -55,10 +65,12 @@ class SelfReport:
         self.looked(instance_id, [])
 
     def due(self) -> ControllerReport | None:
-        """Return the report to send now; None if nothing has changed since the last one, or it was sent just now."""
-        if self._clock() - self._sent_at < self._every_s:
+        """Return the report to send now; None if the last one was sent just now, or recently and nothing changed."""
+        age_s = self._clock() - self._sent_at
+        if self._number and age_s < self._every_s:
             return None
-        if self._number and not self._failures_changed and self._sent_line == self.log.number:
+        changed = self._failures_changed or self._sent_line != self.log.number
+        if self._number and not changed and age_s < _UNCHANGED_EVERY_S:
             return None
         self._sent_at = self._clock()
         self._number += 1
@@ -75,16 +87,17 @@ class SelfReport:
 
     def _clean(self, failure: ControllerFailure) -> ControllerFailure:
         # Secrets are replaced before the text is shortened: half a secret would not be found.
-        return replace(failure, message=self.log.redaction.hidden(failure.message)[:FAILURE_CHARS_MAX])
+        message = characters.clean(self.log.redaction.hidden(failure.message))
+        return replace(failure, message=message[:FAILURE_CHARS_MAX])
 
 
 def _continued(
-    before: ControllerFailure | None, failure: Found, instance_id: str, now: datetime.datetime
+    before: ControllerFailure | None, failure: NotedFailure, instance_id: str, now: datetime.datetime
 ) -> ControllerFailure:
     return ControllerFailure(
         task=failure.task,
         code=failure.code,
-        message=failure.message,
+        message=logs.storable(failure.message),
         instance_id=instance_id,
         failed_since=before.failed_since if before else now,
         observed_at=now,

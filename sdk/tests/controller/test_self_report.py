@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 import structlog
+from gpuaas_contract import characters
 from gpuaas_contract.controllers import (
     CONTROLLER_LOG,
     FAILURES_MAX,
@@ -19,12 +20,14 @@ from gpuaas_contract.controllers import (
     ControllerReport,
     ControllerState,
 )
-from gpuaas_contract.errors import CircuitOpen, NotFound
+from gpuaas_contract.errors import CircuitOpen, NotFound, ValidationFailed
+from gpuaas_contract.protocol import controllers as rules
+from gpuaas_contract.runtime import CLAIM, ClaimOperation
 from gpuaas_contract.stewardships import OPERATION_REQUEST
-from gpuaas_sdk.client import Client
+from gpuaas_sdk.client import Client, request
 from gpuaas_sdk.controller import App, HealthSettings, Operation, Reconciliation, RunnerSettings, logs
 from gpuaas_sdk.controller.logs import REDACTED, Redaction
-from gpuaas_sdk.controller.self_report import Found, SelfReport
+from gpuaas_sdk.controller.self_report import NotedFailure, SelfReport
 from gpuaas_sdk.machine import MachineUnreachable
 from gpuaas_sdk.testing import FakeMachines, FakePlatform
 from gpuaas_sdk.testing.platform.edge import Fate, Received
@@ -32,7 +35,7 @@ from gpuaas_sdk.testing.platform.edge import Fate, Received
 log = structlog.get_logger()
 NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
 SECOND = datetime.timedelta(seconds=1)
-CRASHED = Found("look", "crashed", "KeyError: 'gpu'")
+CRASHED = NotedFailure("look", "crashed", "KeyError: 'gpu'")
 
 
 @pytest.fixture(autouse=True)
@@ -81,6 +84,20 @@ def test_nothing_is_sent_while_nothing_has_changed_and_not_more_often_than_allow
     assert report.due() is None, "reported without a change"
 
 
+def test_a_quiet_process_reports_before_it_counts_as_ended() -> None:
+    time = [0.0]
+    report = SelfReport(5, clock=lambda: time[0])
+    known = rules.state(due(report), NOW)
+    predecessor = msgspec.structs.replace(due(SelfReport(5)), started_at=known.started_at - SECOND)
+    for step in range(1, 31):
+        time[0] = step * 20.0
+        now = NOW + step * 20 * SECOND
+        sent = report.due()
+        known = rules.state(sent, now) if sent is not None else known
+        assert not rules.replaces(known, predecessor, now)
+    assert known.number <= 11, "an unchanged report is sent with each claim"
+
+
 def test_a_report_has_the_newest_lines_and_failures_only() -> None:
     report = SelfReport(0)
     for number in range(LINES_MAX + 10):
@@ -97,7 +114,7 @@ def test_a_report_has_the_newest_lines_and_failures_only() -> None:
 
 def test_secrets_are_replaced_in_failures_and_lines_also_in_those_from_before() -> None:
     report, secret = SelfReport(0), "s3cret-of-a-member"
-    report.looked("inst_1", [Found("look", "crashed", "x" * 490 + secret)])
+    report.looked("inst_1", [NotedFailure("look", "crashed", "x" * 490 + secret)])
     report.log.add("warning", "join.failed", {"command": ["join", f"--token={secret}"]})
     report.log.redaction.hide(secret)
     sent = due(report)
@@ -110,6 +127,70 @@ def test_a_process_of_months_forgets_the_oldest_secrets_first() -> None:
     for secret in ("first-one", "second-one", "first-one", "third-one"):
         redaction.hide(secret)
     assert redaction.hidden("first-one second-one third-one") == f"{REDACTED} second-one {REDACTED}"
+
+
+@pytest.mark.parametrize("character", ["\x7f", "\x9b", "\x1b", "\u202e", "\udcff"])
+def test_a_report_of_any_characters_is_one_that_the_platform_accepts(character: str) -> None:
+    report = SelfReport(0)
+    with logs.collected(report.log):
+        log.info(f"{character * 300}", text=character * 600, **{f"{character}key": {character: [character]}})
+        log.info("line.long", text="x" * 490 + character, more="y" * 380 + character * 100)
+    report.looked("inst_1", [NotedFailure("look", "crashed", character * 600)])
+    content = request.content(CLAIM, ClaimOperation(app_slug="a", holder="h", claim_id="c", report=due(report)))
+    assert content is not None
+    sent = msgspec.json.decode(content, type=ClaimOperation).report
+    assert sent is not None
+    assert (len(sent.log), len(sent.failures)) == (2, 1)
+    assert max(len(msgspec.json.encode(line.fields)) for line in sent.log) <= LINE_BYTES_MAX
+    assert characters.refused(content.decode()) == ""
+
+
+def test_values_that_only_look_like_text_and_numbers_are_sent_as_such() -> None:
+    class Name(str):
+        __slots__ = ()
+
+    class Size(int):
+        pass
+
+    report = SelfReport(0)
+    report.log.add("info", "e", {"name": Name("n1"), "size": Size(3), "ratio": float("inf")})
+    assert msgspec.json.decode(msgspec.json.encode(due(report).log[0].fields)) == {
+        "name": "n1",
+        "size": 3,
+        "ratio": "inf",
+    }
+
+
+def test_a_line_is_cleaned_again_only_if_there_is_a_new_secret() -> None:
+    report = SelfReport(0)
+    report.log.redaction.hide("a-secret")
+    for number in range(3):
+        report.log.add("info", f"e{number}", {"token": "another-secret"})
+    before = report.log.newest()
+    report.log.redaction.hide("a-secret")
+    report.log.add("info", "e3", {})
+    after = report.log.newest()
+    assert [id(line) for line in after[:3]] == [id(line) for line in before]
+    report.log.redaction.hide("another-secret")
+    assert [line.fields for line in report.log.newest()] == [{"token": REDACTED}] * 3 + [{}]
+
+
+def test_very_long_texts_are_shortened_before_secrets_are_searched_in_them() -> None:
+    class Measured(Redaction):
+        longest = 0
+
+        def hidden(self, value: Any) -> Any:
+            self.longest = max(self.longest, len(value) if isinstance(value, str) else 0)
+            return super().hidden(value)
+
+    report = SelfReport(0)
+    report.log.redaction = redaction = Measured()
+    with logs.collected(report.log):
+        log.info("e" * 1_000_000, text=f"first{'x' * 1_000_000}last")
+    report.looked("inst_1", [NotedFailure("look", "crashed", "x" * 1_000_000)])
+    text = due(report).log[0].fields["text"]
+    assert (text[:5], text[-4:]) == ("first", "last")
+    assert redaction.longest < 20_000
 
 
 @pytest.fixture
@@ -165,7 +246,7 @@ async def test_a_handler_that_raises_is_shown_until_it_works_again(
         failure = await shown.failure("crashed")
         assert failure.message == "The health check of the app crashed: KeyError: 'gpu'"
         assert (failure.task, failure.instance_id) == ("look", instance.instance_id)
-        await shown.until(lambda state: state.failures[0].count > 1)
+        await shown.until(lambda state: any(item.count > 1 for item in state.failures))
         broken[0] = False
         await shown.until(lambda state: not state.failures)
 
@@ -236,3 +317,36 @@ async def test_lines_that_belong_to_no_operation_are_read_back_without_secrets(
             lines = {line.event: line for line in page.items}
     assert lines["looked.at"].fields == {"instance_id": instance.instance_id, "token": REDACTED}
     assert "operation.line" not in lines, "it is in the log of its operation"
+
+
+async def test_a_refused_report_does_not_stop_the_work(app: App, platform: FakePlatform, shown: Shown) -> None:
+    @app.operation("deploy")
+    async def deploy(op: Operation) -> None:
+        return None
+
+    async def refuse(call: Received) -> Fate:
+        if call.name == CLAIM.name and call.body.report is not None:
+            raise ValidationFailed("The report is not valid.")
+        return "serve"
+
+    platform.on_call(refuse)
+    instance = platform.add_instance({})
+    async with shown.working():
+        ended = await platform.ended(platform.request(instance, "deploy").operation_id)
+    assert ended.status == "succeeded"
+
+
+async def test_bytes_that_are_not_text_in_a_failure_do_not_end_the_controller(
+    app: App, platform: FakePlatform, shown: Shown
+) -> None:
+    @app.health()
+    async def look(now: Reconciliation) -> None:
+        log.info("looked.at", name="\udcff")
+        raise ValueError("\udcff")
+
+    instance = platform.add_instance({}, ready=True)
+    async with shown.working():
+        assert "ValueError: \ufffd" in (await shown.failure("crashed")).message
+        await shown.until(lambda state: any(item.count > 1 for item in state.failures))
+    conditions = platform.instance(instance.instance_id).conditions
+    assert [item.reason for item in conditions if item.type == "HealthCheckWorks"] == ["crashed"]

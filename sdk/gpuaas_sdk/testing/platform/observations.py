@@ -60,6 +60,7 @@ class Observations:
 
     def log(self, controller_id: str) -> list[ControllerLogLine]:
         """Return the stored lines of the controller's log."""
+        controllers.check_log_query(controller_id)
         if all(known.controller_id != controller_id for known in self.controllers.values()):
             raise NotFound(f"There is no controller {controller_id}.")
         return self._logs.get(controller_id, [])
