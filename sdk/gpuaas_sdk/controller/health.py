@@ -269,9 +269,9 @@ class HealthLoop:
         if timed_out:
             reason = "timed_out"
             message = f"The health check of the app did not end within {self._settings.look_s_max:g} s."
-        return ReportedCondition(
-            type=HEALTH_CHECK_WORKS, status="false", reason=reason, message=logs.storable(message)[:1000]
-        )
+        # Before it is cut: a part of a secret would not be recognised.
+        shown = self._self_report.log.redaction.hidden(logs.storable(message))[:1000]
+        return ReportedCondition(type=HEALTH_CHECK_WORKS, status="false", reason=reason, message=shown)
 
     async def _logged(self, task: str, work: Callable[[], Awaitable[None]]) -> tuple[str, str] | None:
         """Do the work and log an error. Return its code and message; None if the work was done."""

@@ -319,6 +319,30 @@ async def test_lines_that_belong_to_no_operation_are_read_back_without_secrets(
     assert "operation.line" not in lines, "it is in the log of its operation"
 
 
+async def test_the_condition_of_a_crashed_look_has_no_secret(app: App, platform: FakePlatform, shown: Shown) -> None:
+    secrets: list[str] = []
+
+    @app.operation("deploy")
+    async def deploy(op: Operation) -> None:
+        secrets.append(await op.secret("role_join", "random"))
+
+    @app.health()
+    async def look(now: Reconciliation) -> None:
+        if secrets:
+            raise RuntimeError(f"{'x' * 900}{secrets[0]}")
+
+    instance = platform.add_instance({"head": ["n0"]})
+    message = ""
+    async with shown.working():
+        await platform.ended(platform.request(instance, "deploy").operation_id)
+        await shown.failure("crashed")
+        while not message:
+            conditions = platform.instance(instance.instance_id).conditions
+            message = next((item.message for item in conditions if item.type == "HealthCheckWorks"), "")
+            await asyncio.sleep(0.01)
+    assert (secrets[0][:8] in message, REDACTED[:4] in message) == (False, True)
+
+
 async def test_a_refused_report_does_not_stop_the_work(app: App, platform: FakePlatform, shown: Shown) -> None:
     @app.operation("deploy")
     async def deploy(op: Operation) -> None:
