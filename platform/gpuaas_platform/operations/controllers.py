@@ -29,8 +29,9 @@ _SEEN_EVERY = datetime.timedelta(seconds=5)
 
 _LINES = msgspec.json.Decoder(list[ControllerLogLine])
 
-PER_PROJECT_MAX = 200
-"""Most controllers that are stored for a project. A controller chooses its name and may change it each time."""
+PER_APP_MAX = 200
+"""Most controllers that are stored for an app of a project. A controller chooses its name and may change it each time;
+it removes no controller of another app with that."""
 
 
 async def page(reader: db.Reader, call: Call[ProjectPath, PageQuery]) -> EncodedPage[Controller]:
@@ -112,16 +113,17 @@ async def apps_of(reader: db.Reader, project_id: str, actor_id: str) -> set[str]
 
 
 async def put(tx: db.Tx, controller: Controller) -> None:
-    """Save the row. A new one replaces the one that was not seen for longest, if the project has as many as it may."""
+    """Save the row. A new one replaces the one that was not seen for longest, if the app has as many as it may."""
     controller_id, project_id, *values = CONTROLLERS.values(controller)
     sql = "UPDATE controllers SET last_seen_at = $2, document = $3 WHERE controller_id = $1"
     if await tx.run(sql, controller_id, *values):
         return
     await CONTROLLERS.insert(tx, controller)
     sql = """DELETE FROM controllers WHERE controller_id IN (
-             SELECT controller_id FROM controllers WHERE project_id = $1
-             ORDER BY last_seen_at DESC, controller_id DESC LIMIT 1000 OFFSET $2)"""
-    await tx.run(sql, project_id, PER_PROJECT_MAX)
+             SELECT controller_id FROM controllers WHERE project_id = $1 AND substr(controller_id, 1, $2) = $3
+             ORDER BY last_seen_at DESC, controller_id DESC LIMIT 1000 OFFSET $4)"""
+    of_app = f"{project_id}/{controller.app_slug}/"
+    await tx.run(sql, project_id, len(of_app), of_app, PER_APP_MAX)
 
 
 async def note(tx: db.Tx, call: Call[ProjectPath], app_slug: str, holder: str) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import old_store
 import pytest
-from gpuaas_contract import errors, identity, runtime
+from gpuaas_contract import catalog, errors, identity, runtime
 from gpuaas_contract.controllers import CONTROLLER_LIST, CONTROLLER_LOG, FAILURES_MAX, LINES_MAX, Controller
 from gpuaas_platform import server
 from gpuaas_platform.kit.settings import Settings
 from gpuaas_platform.operations import controllers
-from platform_world import FakeClock, World
+from platform_world import MANIFEST, FakeClock, World
 
 DAY_S = 86_400
 NOW = "2030-01-01T00:00:00Z"
@@ -23,8 +23,8 @@ def settings(settings: Settings) -> Settings:
     return dataclasses.replace(settings, session_ttl_s=30 * DAY_S, service_account_token_ttl_s=30 * DAY_S)
 
 
-async def claim(world: World, token: str, holder: str) -> None:
-    body = runtime.ClaimOperation(app_slug="toy", holder=holder, claim_id=holder, lease_s=15)
+async def claim(world: World, token: str, holder: str, app_slug: str = "toy") -> None:
+    body = runtime.ClaimOperation(app_slug=app_slug, holder=holder, claim_id=holder, lease_s=15)
     await world.call(runtime.CLAIM, body, token=token)
 
 
@@ -49,14 +49,18 @@ async def test_a_silent_controller_is_listed_for_a_while_and_then_deleted(world:
 async def test_a_controller_that_always_takes_another_name_replaces_the_oldest_one(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(controllers, "PER_PROJECT_MAX", 3)
+    """It replaces none of another app."""
+    monkeypatch.setattr(controllers, "PER_APP_MAX", 3)
     await world.entitled_app()
-    token = await world.service_account()
+    await world.call(catalog.VERSION_REGISTER, {**MANIFEST, "slug": "tool"})
+    await world.call(catalog.VERSION_PUBLISH, {}, app_slug="tool", version=MANIFEST["version"])
+    token = await world.service_account(apps=("toy", "tool"))
+    await claim(world, token, "other", "tool")
     for number in range(5):
         await claim(world, token, f"name-{number}")
         world.clock.forward(6)
         await claim(world, token, "steady")
-    assert await holders(world) == ["name-3", "name-4", "steady"]
+    assert await holders(world) == ["other", "name-3", "name-4", "steady"]
 
 
 async def test_controllers_of_an_older_release_keep_the_time_they_were_last_seen(
