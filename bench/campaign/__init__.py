@@ -48,6 +48,8 @@ def run_schedules(arguments: Sequence[str]) -> int:
     parser = _parser("schedules", 7194)
     parser.add_argument("--schedules", type=int, default=60, help="how many schedules; default: 60")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no schedule after so many minutes")
+    only = "only operations of this kind; repeatable; default: all"
+    parser.add_argument("--kind", action="append", default=[], choices=list(schedules.KINDS), help=only)
     options = parser.parse_args(arguments)
     return asyncio.run(_ended_cleanly(_schedules(_seed(options), options)))
 
@@ -91,7 +93,8 @@ async def _schedules(seed: int, options: argparse.Namespace) -> int:
     journal = Journal()
     journal.note("seed", str(seed))
     async with running(options.lab, options.port, schedules.MACHINES, schedules.WORKERS, journal) as cluster:
-        count = await schedules.Schedules(cluster, seed).run(options.schedules, options.minutes)
+        chosen = schedules.Schedules(cluster, seed, options.kind)
+        count = await chosen.run(options.schedules, options.minutes)
     return report(journal, f"{count} schedules with seed {seed}", SCHEDULE_RULES)
 
 

@@ -7,7 +7,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuaas_contract.errors import ApiError
@@ -69,27 +69,29 @@ class Schedule:
     """When, what, where, and for how long."""
 
 
-def draw(generator: random.Random) -> Schedule:
+def draw(generator: random.Random, kinds: Sequence[str] = ()) -> Schedule:
+    """Draw a schedule, with operations of these kinds; without any, of all."""
     jobs = tuple(
         (generator.uniform(0, 12), generator.uniform(5, 40), generator.choice((1, 1, 2)), generator.random())
         for _ in range(generator.randint(3, 6))
     )
-    acts = tuple(act for _ in range(generator.randint(2, 4)) for act in _drawn_acts(generator))
+    weights = {kind: weight for kind, weight in KINDS.items() if not kinds or kind in kinds}
+    acts = tuple(act for _ in range(generator.randint(2, 4)) for act in _drawn_acts(generator, weights))
     name = generator.choices(list(FAULTS), list(FAULTS.values()))[0]
     return Schedule(jobs, acts, (generator.uniform(1, 25), name, generator.random(), generator.uniform(2, 12)))
 
 
-def _drawn_acts(generator: random.Random) -> list[tuple[float, str, float]]:
+def _drawn_acts(generator: random.Random, weights: Mapping[str, int]) -> list[tuple[float, str, float]]:
     """Draw an operation, and now and then its cancel some seconds later."""
-    kind = generator.choices(list(KINDS), list(KINDS.values()))[0]
+    kind = generator.choices(list(weights), list(weights.values()))[0]
     act = (generator.uniform(0.5, 15), kind, generator.random())
     later_s, is_cancelled = generator.uniform(1, 15), generator.random() < CANCELLED
     return [act, (act[0] + later_s, "cancel", act[2])] if is_cancelled else [act]
 
 
 class Schedules:
-    def __init__(self, cluster: Cluster, seed: int) -> None:
-        self._cluster, self._seed = cluster, seed
+    def __init__(self, cluster: Cluster, seed: int, kinds: Sequence[str] = ()) -> None:
+        self._cluster, self._seed, self._kinds = cluster, seed, kinds
         self._campaign = Campaign.of(cluster, seed)
         self._campaign.acts.patience_s = PATIENCE_S
         self._instance = InstanceActs(cluster, self._campaign.acts)
@@ -114,8 +116,9 @@ class Schedules:
 
     async def _one(self, seed: int) -> None:
         began_s = time.time()
-        schedule = draw(random.Random(seed))
-        repeat = f'make bench ARGS="schedules --seed {seed} --schedules 1"'
+        schedule = draw(random.Random(seed), self._kinds)
+        kinds = "".join(f" --kind '{kind}'" if " " in kind else f" --kind {kind}" for kind in self._kinds)
+        repeat = f'make bench ARGS="schedules --seed {seed} --schedules 1{kinds}"'
         self._cluster.journal.note("schedule", f"seed {seed}: {_shown(schedule)}; alone: {repeat}")
         await asyncio.gather(*(self._job(job) for job in schedule.jobs), self._acts(schedule), self._fault(schedule))
         await rest.heal(self._cluster, self._campaign.faults)
