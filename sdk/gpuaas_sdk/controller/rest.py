@@ -18,6 +18,8 @@ async def members_at_rest(
 
     What a caller observed before, and what no member has, was then not made by such an operation. The members are read
     twice: an operation that ended between may have changed them. A replace that failed counts as working."""
+    if not kinds:
+        return await read_members()
     live = [member for member in await read_members() if member.status not in GONE_MEMBER]
     for operation_id in sorted({member.last_operation_id for member in live} - {""}):
         operation = await read_operation(operation_id)

@@ -42,3 +42,16 @@ async def test_members_are_at_rest_unless_an_operation_may_still_join_a_machine(
     assert (at_rest is not None) is is_at_rest
     if at_rest is not None:
         assert {member.status for member in at_rest} >= {"removed"}
+
+
+async def test_without_kinds_the_members_are_read_and_no_operation() -> None:
+    platform = FakePlatform("demo")
+    instance = platform.add_instance({"worker": ["gpu-1"]}, ready=True)
+
+    async def read_members() -> tuple[Member, ...]:
+        return platform.members(instance)
+
+    async def read_operation(operation_id: str) -> Operation:
+        raise AssertionError(f"{operation_id} was read")
+
+    assert await rest.members_at_rest(read_members, read_operation, ()) == platform.members(instance)
