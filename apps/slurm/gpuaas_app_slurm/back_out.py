@@ -70,10 +70,13 @@ async def _keep(op: Operation, member: Member, head: Machine) -> None:
 async def _drain_again(op: Operation, member: Member, head: Machine) -> None:
     name = await reports.node_name(op, member)
     await op.step("drain the node again", _set_drain, op, head, name, member=member)
+    look = await nodes.look(head, name)
+    is_drained = state.node_drained(name, look.node, look.jobs).ok
+    if op.now(member).status == "drained" and not is_drained:
+        await op.report(member, status="ready")  # Jobs started while the drain was lifted, before this was reported.
     if op.now(member).status in ("ready", "degraded"):
         await op.report(member, status="draining", reason=op.reason)
-    look = await nodes.look(head, name)
-    if op.now(member).status == "draining" and state.node_drained(name, look.node, look.jobs).ok:
+    if op.now(member).status == "draining" and is_drained:
         await op.report(member, status="drained", reason=op.reason)
 
 

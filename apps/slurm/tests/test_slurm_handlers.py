@@ -179,6 +179,19 @@ async def test_a_cancelled_resume_drains_the_node_again(cluster: Cluster) -> Non
     assert cluster.member("gpu-2").status in ("draining", "drained")
 
 
+async def test_a_cancelled_resume_leaves_no_member_drained_whose_node_took_a_job(cluster: Cluster) -> None:
+    await cluster.perform("drain", [cluster.member("gpu-2")])
+    cluster.slurm.nodes["gpu-2"] = ["DRAIN", "IDLE", "UNKNOWN"]
+    operation_id = await cluster.started("resume", [cluster.member("gpu-2")])
+    await cluster.platform.until(operation_id, lambda now: any(step.message for step in now.steps))
+    cluster.slurm.jobs.append(FakeJob(17))
+    cluster.slurm.nodes["gpu-2"] = ["ALLOCATED"]
+    cluster.platform.cancel(operation_id)
+    ended = await cluster.platform.ended(operation_id)
+    assert ended.status == "cancelled", ended.error
+    assert ("DRAIN" in cluster.slurm.nodes["gpu-2"], cluster.member("gpu-2").status) == (True, "draining")
+
+
 async def test_a_removed_worker_shows_evidence_of_its_last_look_and_no_daemon(cluster: Cluster) -> None:
     _two_workers(cluster)
     requested_at = cluster.platform.records.clock()
