@@ -43,9 +43,6 @@ for name in "$@"; do
   rm -f -- "/var/mail/$name"
 done
 """
-REMOVE_GROUPS = r"""
-for name in "$@"; do if getent group "$name" >/dev/null; then groupdel "$name"; fi; done
-"""
 # A power cut while a user is made or removed leaves the lock of useradd: a file with the number of its process.
 REMOVE_LOCKS = r"""
 for path in /etc/passwd.[0-9]* /etc/shadow.[0-9]* /etc/group.[0-9]* /etc/gshadow.[0-9]* /etc/sub[ug]id.[0-9]*; do
@@ -56,6 +53,12 @@ for path in /etc/passwd.[0-9]* /etc/shadow.[0-9]* /etc/group.[0-9]* /etc/gshadow
   esac
 done
 """
+REMOVE_GROUPS = (
+    r"""
+for name in "$@"; do if getent group "$name" >/dev/null; then groupdel "$name"; fi; done
+"""
+    + REMOVE_LOCKS
+)
 RESTORE_UNIT = r"""
 unit=$1 enabled=$2 active=$3
 case $enabled in
@@ -156,7 +159,6 @@ async def _remove(
         await acts.before_users(machine, plan)
     await machine.script(REMOVE_USERS, *plan.users)
     await machine.script(REMOVE_GROUPS, *plan.groups)
-    await machine.script(REMOVE_LOCKS)
     if plan.last:
         await acts.before_paths(machine, plan)
     await machine.script(REMOVE_PATHS, *plan.paths)
