@@ -25,7 +25,7 @@ SKIP_FILES = {"/etc/ld.so.cache", "/var/log/dpkg.log", "/var/log/alternatives.lo
 
 # Processes of this scan, and services that systemd starts and ends itself.
 PASSING = {"python3", "nsenter", "ssh-keygen", "sshd", "sshd-session", "sshd-auth", "sudo", "dpkg-query", "systemctl",
-           "systemd-timedat", "systemd-hostnam", "systemd-logind", "(sd-pam)"}
+           "systemd-timedat", "systemd-hostnam", "systemd-logind", "systemd-tmpfile", "(sd-pam)"}
 # The agent runs small programs for every heartbeat.
 AGENT = "/gpuaas-agent.service"
 
