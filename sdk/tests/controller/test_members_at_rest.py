@@ -49,9 +49,9 @@ async def test_without_kinds_the_members_are_read_and_no_operation() -> None:
     instance = platform.add_instance({"worker": ["gpu-1"]}, ready=True)
 
     async def read_members() -> tuple[Member, ...]:
-        return platform.members(instance)
+        return tuple(platform.members(instance))
 
     async def read_operation(operation_id: str) -> Operation:
         raise AssertionError(f"{operation_id} was read")
 
-    assert await rest.members_at_rest(read_members, read_operation, ()) == platform.members(instance)
+    assert await rest.members_at_rest(read_members, read_operation, ()) == await read_members()
