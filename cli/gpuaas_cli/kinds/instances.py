@@ -88,7 +88,7 @@ KINDS = {
     ),
     "controllers": Kind(
         controllers.CONTROLLER_LIST,
-        {"LAST_SEEN": lambda controller: f"{age(controller.last_seen_at)} ago", "FAILING": reports.failing},
+        {"LAST_SEEN": lambda controller: age(controller.last_seen_at), "FAILING": reports.failing},
         ids="controller_id",
     ),
     "secrets": Kind(

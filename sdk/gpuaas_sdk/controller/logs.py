@@ -127,7 +127,7 @@ class OperationLog:
     """The lines about one claimed operation that were not sent yet."""
 
     def __init__(self, of_process: Redaction | None = None) -> None:
-        """`of_process` learns the values of this operation too: a later line of the process may contain them."""
+        """`of_process` also replaces the values of this operation: a later line of the process may contain them."""
         self._lines: deque[ReportedLogLine] = deque(maxlen=log_rules.LINES_MAX)
         self._number = 0
         self._redactions = [Redaction(), *([of_process] if of_process is not None else [])]
@@ -232,7 +232,7 @@ def _plain(value: Any, depth: int) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
-        return int(value)
+        return int(value) if -(2**63) <= value < 2**63 else str(int(value))  # the platform refuses larger ones
     if isinstance(value, float):
         return float(value) if value - value == 0 else str(value)  # JSON has no infinity
     if isinstance(value, dict) and depth < _DEPTH_MAX:

@@ -145,6 +145,12 @@ def test_a_report_of_any_characters_is_one_that_the_platform_accepts(character: 
     assert characters.refused(content.decode()) == ""
 
 
+def test_numbers_that_the_platform_refuses_are_sent_as_text() -> None:
+    report = SelfReport(0)
+    report.log.add("info", "e", {"jobs": 2**64 - 2, "least": -(2**63), "most": 2**63 - 1})
+    assert due(report).log[0].fields == {"jobs": "18446744073709551614", "least": -(2**63), "most": 2**63 - 1}
+
+
 def test_values_that_only_look_like_text_and_numbers_are_sent_as_such() -> None:
     class Name(str):
         __slots__ = ()
