@@ -37,7 +37,7 @@ async def check(cluster: Cluster, acts: Acts, jobs: Jobs, watch: Watch, faults: 
     await a_job_runs_everywhere(cluster)
     done = await cluster.all_operations()
     await jobs_survived(cluster, acts, jobs, faults)
-    drained_is_true(cluster, watch, faults, done, 0.0)
+    drained_is_true(cluster, watch, jobs, faults, done, 0.0)
     evidence_is_fresh(cluster, watch, done)
     stored = await watch.stored()
     events_have_no_gap(cluster, stored, watch.events)
@@ -112,8 +112,11 @@ async def _judged(cluster: Cluster, acts: Acts, jobs: Jobs, faults: Faults, sinc
     return Judged(recent, ours, [text for text in texts if text], lost)
 
 
-def drained_is_true(cluster: Cluster, watch: Watch, faults: Faults, done: list[Operation], since_s: float) -> None:
-    for at_s, text in watch.drained_while_work_ran(done, faults, since_s):
+def drained_is_true(
+    cluster: Cluster, watch: Watch, jobs: Jobs, faults: Faults, done: list[Operation], since_s: float
+) -> None:
+    made = instance_acts.returns(done, time.time())
+    for at_s, text in watch.drained_while_work_ran(done, faults, since_s, made, jobs.noted_s()):
         cluster.journal.violated("drained", text, at_s)
 
 

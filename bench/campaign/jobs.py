@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from gpuaas_app_slurm.workload.state import hosts
 
@@ -120,8 +121,16 @@ class Jobs:
 
     def is_noted(self, name: str) -> bool:
         """Return whether the job began once, and noted its own end."""
-        file = self.cluster.lab.store.shared / NOTES / name
+        file = self._note(name)
         return file.exists() and file.read_text().split() == ["begin", "end"]
+
+    def noted_s(self) -> dict[str, float]:
+        """Return job id -> when the job noted its end."""
+        names = {job_id: name for job_id, name in self.submitted.items() if self.is_noted(name)}
+        return {job_id: self._note(name).stat().st_mtime for job_id, name in names.items()}
+
+    def _note(self, name: str) -> Path:
+        return self.cluster.lab.store.shared / NOTES / name
 
 
 def _work(note: str, runs_s: float) -> str:
@@ -167,6 +176,11 @@ def ended_by_us(
         return ""
     where = ", ".join(sorted(job.machines)) or "no node"
     return f"job {job.job_id} is {job.state} on {where} ({job.reason}), and no fault of ours explains it"
+
+
+def is_brought_back(ended_s: float | None, at_s: float, returns: Iterable[Return]) -> bool:
+    """Return whether a job that Slurm shows at this time had ended before a return brought its record back. Pure."""
+    return ended_s is not None and any(ended_s < made.began_s <= at_s for made in returns)
 
 
 def unrecorded(job_id: str, submit_s: float, harms: Iterable[Harm], returns: Iterable[Return]) -> str:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from gpuaas_contract import instances, lifecycles
 from gpuaas_contract.errors import ApiError
 from gpuaas_contract.operations import Operation
+from gpuaas_sdk.installs import removals
 from gpuaas_sdk.outcomes import NoAnswer
 
 from bench.campaign.acts import Acts
@@ -121,6 +122,8 @@ def _remedy(member: instances.Member) -> str:
     """Return the operation that a person requests for a member that does not return by itself."""
     if "DrainLeft" in member.status_reason:
         return "resume"
+    if member.adapter_detail.get(removals.BEGUN_BY):
+        return "remove"
     joined = bool(member.adapter_detail.get("node_name")) or member.component_key == "controller"
     return "repair" if joined else "remove"
 

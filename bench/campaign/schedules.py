@@ -198,7 +198,7 @@ class Schedules:
         campaign = self._campaign
         done = await self._cluster.all_operations()
         await invariants.jobs_survived(self._cluster, campaign.acts, campaign.jobs, campaign.faults, since_s)
-        invariants.drained_is_true(self._cluster, campaign.watch, campaign.faults, done, since_s)
+        invariants.drained_is_true(self._cluster, campaign.watch, campaign.jobs, campaign.faults, done, since_s)
         recent = [item for item in done if item.created_at.timestamp() >= since_s]
         invariants.evidence_is_fresh(self._cluster, campaign.watch, recent)
 

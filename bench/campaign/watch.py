@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gpuaas_app_slurm.workload.state import hosts
@@ -11,6 +11,7 @@ from gpuaas_contract.operations import EVIDENCE_FRESH_FOR_S, Operation
 
 from bench.campaign.cluster import HEAD, Cluster
 from bench.campaign.faults import Faults
+from bench.campaign.jobs import Return, is_brought_back
 
 EVERY_S = 1.0
 RESUMING = ("resume", "repair", "start", "replace")
@@ -61,15 +62,23 @@ class Watch:
             cursor = page.cursor
 
     def drained_while_work_ran(
-        self, done: Iterable[Operation], faults: Faults, since_s: float
+        self,
+        done: Iterable[Operation],
+        faults: Faults,
+        since_s: float,
+        returns: Collection[Return] = (),
+        noted_s: Mapping[str, float] | None = None,
     ) -> list[tuple[float, str]]:
-        """Return each time that a member was shown as drained although Slurm showed a job on it."""
-        wrong = []
+        """Return each time that a member was shown as drained although a job ran on it. `noted_s`: job id -> when the
+        job noted its end. Slurm shows a job that ended as running if a return brought its record back."""
+        wrong, ended_s = [], noted_s or {}
         changing = [item for item in done if item.kind in (*RESUMING, "drain", "remove")]
         for machine, member_id, from_s, until_s in drained_times(self.events, time.time()):
             for sample in self.samples:
                 inside = from_s < sample.from_s and sample.until_s < until_s and sample.from_s >= since_s
-                if not inside or not (jobs := sample.jobs.get(machine)):
+                shown = sample.jobs.get(machine, ()) if inside else ()
+                jobs = [job for job in shown if not is_brought_back(ended_s.get(job), sample.from_s, returns)]
+                if not jobs:
                     continue
                 if _is_resumed(changing, member_id, sample) or _is_given_up(changing, member_id, sample):
                     continue

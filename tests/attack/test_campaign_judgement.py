@@ -11,7 +11,7 @@ from gpuaas_contract.operations import Evidence, ExitTaken, Operation, Target
 
 from bench.campaign.faults import Harm
 from bench.campaign.instance_acts import returns
-from bench.campaign.jobs import Ended, Forced, Return, ended_by_us, unrecorded
+from bench.campaign.jobs import Ended, Forced, Return, ended_by_us, is_brought_back, unrecorded
 from bench.campaign.watch import drained_times, stale_evidence
 
 NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
@@ -79,6 +79,18 @@ def test_a_job_that_ran_before_the_upgrade_must_survive_the_rollback() -> None:
     assert ended_by_us(failed, set(), [], [], [ROLLBACK])
     since = dataclasses.replace(failed, start_s=NOON_S + 20)
     assert not ended_by_us(since, set(), [], [], [ROLLBACK])
+
+
+@pytest.mark.parametrize(
+    ("ended_s", "shown_s", "brought_back"),
+    [(20, 55, True), (20, 45, False), (52, 55, False), (None, 55, False)],
+    ids=["ended before the return", "shown before the return", "ended during the return", "did not end"],
+)
+def test_a_job_that_ended_is_no_work_after_a_return_brought_its_record_back(
+    ended_s: float | None, shown_s: float, brought_back: bool
+) -> None:
+    moment = None if ended_s is None else NOON_S + ended_s
+    assert is_brought_back(moment, NOON_S + shown_s, [ROLLBACK]) is brought_back
 
 
 @pytest.mark.parametrize(("submit_s", "ours"), [(5, True), (20, False), (80, True)])

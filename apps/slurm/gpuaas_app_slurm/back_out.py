@@ -3,6 +3,7 @@
 Steps have other names than those of the handlers, because both belong to the same operation."""
 
 import datetime
+from functools import partial
 
 from gpuaas_sdk.checks import Check
 from gpuaas_sdk.controller import Evidence, Member, Operation, Permanent, members
@@ -100,7 +101,8 @@ async def _leave(op: Operation, member: Member, head: Machine | None, settings: 
         await members.begin_removal(op, member, await _idle(op, member, head))
     if head is not None:
         name = await reports.node_name(op, member)
-        await op.step("delete the node that joined", nodes.delete, head, name, member=member)
+        delete = partial(take_down.delete_node, op, member, head, name, settings)
+        await op.step("delete the node that joined", delete, member=member)
     await op.step("take Slurm off the machine again", take_down.uninstall_member, op, member, settings, member=member)
     await reports.removed(op, member)
 

@@ -4,7 +4,8 @@ People request it, and the app's own health check, see `plan`."""
 
 from functools import partial
 
-from gpuaas_sdk.controller import MachineAway, Member, Operation, Permanent, Temporary, members
+from gpuaas_sdk.controller import MachineAway, Member, Operation, Permanent, Refused, Temporary, members
+from gpuaas_sdk.installs import removals
 from gpuaas_sdk.machine import Machine
 
 from gpuaas_app_slurm import plan, reports, roles, unknown_nodes
@@ -41,10 +42,20 @@ async def node(op: Operation, settings: Settings) -> None:
         await users.ensure_noted(machine, op.instance.instance_id, accounts)
 
     async def repair_member(member: Member) -> None:
+        _refuse_leaving(op, member)
         await _on_machine(op, member, settings, partial(repair, member))
         await _report(op, member, head)
 
     await op.each(op.to_do, repair_member)
+
+
+def _refuse_leaving(op: Operation, member: Member) -> None:
+    """Refuse to repair a member that an operation has begun to take off its machine. Only a removal can finish that."""
+    if member.adapter_detail.get(removals.BEGUN_BY):
+        raise Refused(
+            f"the removal of {member.node_name} has begun, so there is nothing to repair",
+            fix=f"gpuaas member remove {op.instance.name} {member.node_name} --reason 'finish the removal'",
+        )
 
 
 async def _keep_jobs_off(op: Operation, head: Machine) -> None:

@@ -148,7 +148,7 @@ async def _take_off(op: Operation, spare: Member, head: Machine, machine: Machin
     receipt = await receipts.read(machine, SLURM, op.instance.instance_id)
     if receipt is None or spare.component_key not in receipt.roles:
         return  # Nothing was done there.
-    await nodes.delete(head, machine.hostname)
+    await slurm.leave(machine, head, machine.hostname, state.drain_reason(op.id, "it does not join"))
     await uninstall.remove_role(machine, SLURM, op.instance.instance_id, spare.component_key, op.say, acts=SlurmActs())
 
 

@@ -3,6 +3,7 @@
 With force, a remove and a decommission continue without what does not answer, and report what they did not do."""
 
 import datetime
+from functools import partial
 
 from gpuaas_sdk.checks import Check
 from gpuaas_sdk.controller import (
@@ -146,8 +147,14 @@ async def leave(op: Operation, member: Member, head: Machine, settings: Settings
         if await nodes.read(head, name) is not None:
             await drain_member(op, member, head, settings)
         await members.begin_removal(op, member, await _idle_now(head, name))
-    await op.step("delete the node", nodes.delete, head, name, member=member)
+    await op.step("delete the node", delete_node, op, member, head, name, settings, member=member)
     await op.step("take Slurm off the machine", uninstall_member, op, member, settings, member=member)
+
+
+async def delete_node(op: Operation, member: Member, head: Machine, name: str, settings: Settings) -> None:
+    """Delete the node of a member whose machine answers."""
+    reason = state.drain_reason(op.id, op.reason)
+    await op.on(member, lambda machine: slurm.leave(machine, head, name, reason), patience_s=settings.reach_s)
 
 
 async def require_removable(op: Operation, member: Member, head: Machine, settings: Settings) -> None:
@@ -210,7 +217,8 @@ async def leave_by_force(op: Operation, member: Member, head: Machine | None, se
         not_done.append(undo.left_behind(SLURM, op.instance.instance_id, [member.component_key]))
     await members.begin_removal(op, member, evidence)
     if head is not None:
-        await op.step("take the node out of service", _end_node, op, member, head, name, answers, member=member)
+        end = partial(_end_node, op, member, head, name, settings, answers=answers)
+        await op.step("take the node out of service", end, member=member)
     if answers:
         await op.step("take Slurm off the machine", uninstall_member, op, member, settings, member=member)
     if not answers:
@@ -219,13 +227,15 @@ async def leave_by_force(op: Operation, member: Member, head: Machine | None, se
     return "; ".join(not_done)
 
 
-async def _end_node(op: Operation, member: Member, head: Machine, name: str, answers: bool) -> None:
+async def _end_node(
+    op: Operation, member: Member, head: Machine, name: str, settings: Settings, *, answers: bool
+) -> None:
     """Delete the node; if its machine did not answer, keep it in Slurm without jobs, because the machine may return.
 
     If jobs were left on it, Slurm requeues those that can be, and ends the others: record which."""
     jobs = (await nodes.look(head, name)).jobs
     if answers:
-        await nodes.delete_by_force(head, name)
+        await op.on(member, lambda machine: slurm.leave_by_force(machine, head, name), patience_s=settings.reach_s)
     else:
         await nodes.give_up(head, name, op.id)
     if jobs:

@@ -238,6 +238,8 @@ class FakeSlurm:
                 return Ran(3, "", "") if unit in self.stopped_units else OK
             case ("systemctl", "restart", unit):
                 self.stopped_units.discard(unit)
+            case ("systemctl", "stop", "slurmd"):
+                self.changes.append("stop slurmd")
             case ("bash", "-seuo", "pipefail", "--", since, until) if job_records.READ in self.script:
                 return self.accounting_rows(int(since), int(until))
             case ("bash", "-seuo", "pipefail", "--", *words) if people.HOMES in self.script:

@@ -9,7 +9,7 @@ from fake_slurm import Cluster, FakeJob, deployed_cluster
 from gpuaas_app_slurm.workload import home, keys, nodes
 from gpuaas_app_slurm.workload.footprint import SLURM
 from gpuaas_contract.posix import PersonState, PosixPerson
-from gpuaas_sdk.installs import receipts
+from gpuaas_sdk.installs import receipts, removals
 
 
 @pytest.fixture
@@ -201,7 +201,8 @@ async def test_a_removed_worker_shows_evidence_of_its_last_look_and_no_daemon(cl
     assert (evidence.state, evidence.running_work) == ("idle", 0)
     assert requested_at <= evidence.observed_at <= cluster.platform.records.clock()
     assert not {"slurm_state", "daemon_version"} & set(cluster.member("gpu-3").adapter_detail)
-    assert cluster.slurm.changes == ["drain gpu-3", "delete gpu-3"]
+    # A slurmd that still runs would register its node again after the delete.
+    assert cluster.slurm.changes == ["drain gpu-3", "stop slurmd", "delete gpu-3"]
 
 
 async def test_a_remove_is_refused_while_queued_jobs_name_the_node(cluster: Cluster) -> None:
@@ -396,6 +397,18 @@ async def test_a_repaired_worker_restarts_a_stopped_slurmd_and_stays_drained_if_
     assert cluster.member("gpu-2").status == ("drained" if drained else "ready")
     assert ("DRAIN" in cluster.slurm.nodes["gpu-2"]) is drained
     assert cluster.slurm.stopped_units == set()
+
+
+async def test_a_member_whose_removal_has_begun_is_not_repaired_and_the_fix_removes_it(cluster: Cluster) -> None:
+    _two_workers(cluster)
+    half_removed = {"node_name": "gpu-3", removals.BEGUN_BY: "op_1"}
+    cluster.platform.records.change_member(cluster.member("gpu-3"), status="failed", adapter_detail=half_removed)
+    repair = await cluster.perform("repair", [cluster.member("gpu-3")])
+    assert (repair.status, repair.error.failure_class, repair.targets[0].outcome) == ("failed", "refused", "refused")
+    assert "gpuaas member remove" in repair.error.message + repair.error.fix + repair.targets[0].error
+    assert cluster.member("gpu-3").status == "failed"
+    again = await cluster.perform("remove", [cluster.member("gpu-3")])
+    assert (again.status, cluster.member("gpu-3").status) == ("succeeded", "removed")
 
 
 async def test_a_machine_that_stops_answering_during_its_repair_has_the_fault_that_a_look_would_find(

@@ -33,7 +33,7 @@ async def test_the_new_machine_runs_a_job_before_the_old_one_is_drained(cluster:
     cluster.slurm.jobs = []
     ended = await cluster.platform.ended(operation_id)
     assert ended.status == "succeeded", ended.error
-    assert cluster.slurm.changes == ["drain gpu-2", "delete gpu-2"]
+    assert cluster.slurm.changes == ["drain gpu-2", "stop slurmd on gpu-2", "delete gpu-2"]
     assert cluster.statuses() == dict.fromkeys(["gpu-1", "gpu-3", "gpu-5"], "ready")
     evidence = ended.targets[0].evidence
     assert evidence is not None

@@ -76,9 +76,8 @@ async def cancel(tx: db.Tx, call: Call[OperationPath], body: TakeExit) -> Operat
     operation, _ = await _leaving(tx, call, "cancel")
     noted = _note(call, operation, "cancel", body.reason)
     if operation.attempts == 0:
-        ending = Ending("cancelled", operation.targets)
-        ended = await end.end(tx, call.origin, operation, end.fenced(noted), ending)
-        return await _emit(tx, call, ended, "cancel", body.reason)
+        await _emit(tx, call, replace(noted, status="cancelled"), "cancel", body.reason)
+        return await end.end(tx, call.origin, operation, end.fenced(noted), Ending("cancelled", operation.targets))
     lease = replace(operation.lease, cancel_requested=True) if operation.lease else None
     saved = await state.save(tx, operation, replace(noted, status="cancelling", lease=lease))
     tx.wake(state.claims_topic(saved.project_id, saved.app_slug))
@@ -97,10 +96,10 @@ async def force_complete(tx: db.Tx, call: Call[OperationPath], body: TakeExit) -
         if status is not None:
             moves.append(members.Move(member, status, why))
         targets.append(target if target.outcome == "skipped" else replace(target, outcome=outcome, error=""))
-    await members.move(tx, call.origin, operation, moves)
     forced = end.fenced(_note(call, operation, "force_complete", body.reason))
-    ended = await end.end(tx, call.origin, operation, forced, Ending(outcome, targets))
-    return await _emit(tx, call, ended, "force_complete", body.reason)
+    await _emit(tx, call, replace(forced, status=outcome), "force_complete", body.reason)
+    await members.move(tx, call.origin, operation, moves)
+    return await end.end(tx, call.origin, operation, forced, Ending(outcome, targets))
 
 
 async def tombstone(tx: db.Tx, call: Call[OperationPath], body: GiveUpMembers) -> Operation:
@@ -116,10 +115,10 @@ async def tombstone(tx: db.Tx, call: Call[OperationPath], body: GiveUpMembers) -
     all_gone = all(member.status in lifecycles.GONE_MEMBER for member in concerned.values())
     if all_gone and "tombstoned" in GOALS[operation.kind]:
         targets = [replace(target, outcome="succeeded", error="") for target in operation.targets]
-        saved = await end.end(tx, call.origin, operation, noted, Ending("succeeded", targets))
-    else:
-        saved = await state.save(tx, operation, noted)
-        await state.derive_instance(tx, call.origin, await instances.get(tx, saved.instance_id), saved)
+        await _emit(tx, call, replace(noted, status="succeeded"), "tombstone", body.reason)
+        return await end.end(tx, call.origin, operation, noted, Ending("succeeded", targets))
+    saved = await state.save(tx, operation, noted)
+    await state.derive_instance(tx, call.origin, await instances.get(tx, saved.instance_id), saved)
     return await _emit(tx, call, saved, "tombstone", body.reason)
 
 
@@ -233,6 +232,8 @@ def _note(call: Call, operation: Operation, name: ExitName, reason: str, *, repe
 
 
 async def _emit(tx: db.Tx, call: Call, operation: Operation, name: ExitName, reason: str) -> Operation:
+    """Emit that the exit was taken, with the status of the operation after it. Watchers receive it before the end that
+    it causes."""
     payload = structs.pick(ExitWasTaken, operation, exit=name, reason=reason)
     await events.emit(tx, call.origin, "apps.operation.exit", operation, payload)
     return operation

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from gpuaas_contract import audit, capacity, errors, operations, policy, runtime
+from gpuaas_contract import audit, capacity, errors, events, operations, policy, runtime
 from gpuaas_platform.kit import db
 from gpuaas_platform.operations import members, reconcile
 from platform_world import World
@@ -469,6 +469,22 @@ async def test_each_exit_needs_its_permission_and_a_reason_and_stays_on_the_reco
     assert [(event["exit"], event["status"]) for event in taken_events] == [
         ("retry", "accepted"),
         ("force_complete", "succeeded"),
+    ]
+
+
+async def test_watchers_receive_that_an_exit_was_taken_before_the_end_that_it_causes(world: World) -> None:
+    cluster = await Cluster.running(world, hands=1)
+    (machine,) = await cluster.machines(1)
+    failed = await _machine_vanishes(cluster, machine)
+    await take_exit(cluster.world, failed, "force_complete")
+    page = await cluster.world.call(events.EVENT_LIST, query={"limit": 500})
+    noted = [event for event in page.items if event.payload.get("operation_id") == failed.operation_id]
+    kinds = ("apps.operation.exit", "apps.operation.ended")
+    ends = [(event.type, event.payload["status"]) for event in noted if event.type in kinds]
+    assert ends == [
+        ("apps.operation.ended", "failed"),
+        ("apps.operation.exit", "succeeded"),
+        ("apps.operation.ended", "succeeded"),
     ]
 
 

@@ -137,6 +137,8 @@ class Reconciliation:
         self._people = people
         self._gauges = gauges
         self._failed = failed
+        self._changed: set[str] = set()
+        """Members that changed during this look, so that what it saw of them is no reason for a request."""
 
     @property
     def measures(self) -> bool:
@@ -233,7 +235,9 @@ class Reconciliation:
         self._note(answer.instance, answer.members)
         for refused in answer.refused:
             log.info("observation.refused", member_id=refused.member_id, code=refused.code, error=refused.message)
-            self._watch.is_stale = self._watch.is_stale or refused.code in ("stale", "not_found")
+            if refused.code in ("stale", "not_found"):
+                self._watch.is_stale = True
+                self._changed.add(refused.member_id)
         self._watch.reported = sent
         return answer.refused
 
@@ -242,8 +246,11 @@ class Reconciliation:
 
         A `replace` is for one member whose machine does not answer; the platform chooses the spare. A request that is
         not possible now is no error: see `Requested.refusal`. If the hourly limit is used, the
-        platform is not asked again before the next one is possible."""
+        platform is not asked again before the next one is possible; nor about a member of which `report` was refused
+        because it changed during this look: the next look sees it as it is."""
         chosen = tuple(members)
+        if changed := sorted(member.node_name for member in chosen if member.member_id in self._changed):
+            return Requested(refusal=Conflict(f"{', '.join(changed)} changed during the look."))
         if (used := self.refusal(kind, chosen)) is not None:
             self._failed(_refused(kind, used))
             return Requested(refusal=used)

@@ -19,8 +19,12 @@ for unit in "$@"; do
   systemctl disable -q --now "$unit.service" 2>/dev/null || true
 done
 """
+# Beside a file, a power cut may have left the new content that was to replace it (`machine.shell`).
 REMOVE_PATHS = r"""
-for path in "$@"; do rm -rf --one-file-system -- "$path"; done
+for path in "$@"; do
+  rm -rf --one-file-system -- "$path"
+  rm -f -- "${path%/*}"/.gpuaas.*."${path##*/}"
+done
 """
 EMPTY_FOLDERS = r"""
 for folder in "$@"; do [ ! -d "$folder" ] || find "$folder" -xdev -mindepth 1 -delete; done

@@ -5,10 +5,13 @@ ABSENT_STATUS = 44
 
 GET = f'[ -e "$1" ] || exit {ABSENT_STATUS}; exec cat -- "$1"'
 
+# A power cut leaves the temporary file, `.gpuaas.*.NAME` beside the file NAME. The next write of the file deletes it,
+# and so does a removal (`installs.uninstall`).
 # Standard input ends early if the caller dies or the connection breaks, so the size is checked before the replacement.
 PUT = """set -eu
 path=$1 mode=$2 owner=$3 size=$4
-temporary=$(mktemp "$(dirname -- "$path")/.gpuaas.XXXXXXXX")
+rm -f -- "$(dirname -- "$path")"/.gpuaas.*."${path##*/}"
+temporary=$(mktemp "$(dirname -- "$path")/.gpuaas.XXXXXXXX.${path##*/}")
 trap 'rm -f -- "$temporary"' EXIT
 cat > "$temporary"
 [ "$(stat -c %s -- "$temporary")" = "$size" ] || { echo "only part of the content was received" >&2; exit 1; }
@@ -33,6 +36,7 @@ while [ $# -gt 0 ]; do
   path=$1 mode=$2 owner=$3 size=$4; shift 4
   folder=${path%/*}/
   [ -d "$folder" ] || (umask 022; mkdir -p -- "$folder")
+  rm -f -- "$folder".gpuaas.*."${path##*/}"
   temporary=$folder.gpuaas.$$.${path##*/}
   paths+=("$path") temporaries+=("$temporary") sizes+=("$size")
   head -c "$size" | install -m "$mode" -o "${owner%:*}" -g "${owner#*:}" -- /dev/stdin "$temporary"

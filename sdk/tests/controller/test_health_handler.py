@@ -277,6 +277,30 @@ async def test_an_observation_of_a_changed_member_is_refused_and_repeated(
     assert platform.members(instance)[0].status == "degraded"
 
 
+async def test_a_member_that_changed_during_the_look_is_no_reason_for_a_request(
+    app: App, platform: FakePlatform, working: Working
+) -> None:
+    answers, done = list[Requested](), asyncio.Event()
+
+    @app.health()
+    async def look(now: Reconciliation) -> None:
+        member = now.members[0]
+        if not answers:
+            platform.records.change_member(member, status_reason="changed by the test")
+        await now.report(members=[now.seen(member, "degraded")])
+        answers.append(await now.request("repair", [member], "the service is down"))
+        if len(answers) == 2:
+            done.set()
+
+    platform.add_instance({"head": ["n1"]}, ready=True)
+    async with working(), asyncio.timeout(60):
+        await done.wait()
+    assert [(isinstance(answer.refusal, Conflict), bool(answer.operation)) for answer in answers[:2]] == [
+        (True, False),
+        (False, True),
+    ]
+
+
 async def test_a_request_that_the_state_of_the_member_does_not_allow_is_a_refusal(
     app: App, platform: FakePlatform, working: Working
 ) -> None:

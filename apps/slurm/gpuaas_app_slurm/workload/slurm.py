@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 from gpuaas_sdk import checks
 from gpuaas_sdk.checks import Check, Show
-from gpuaas_sdk.failures import Permanent
+from gpuaas_sdk.failures import Permanent, Temporary
 from gpuaas_sdk.installs import bundle, packages, receipts, units
 from gpuaas_sdk.machine import Command, CommandFailed, File, Machine, commands
 
@@ -259,6 +259,30 @@ async def _is_active(worker: Machine) -> bool:
 def _is_fit(node: state.Node | None, role: str) -> bool:
     unfit = {"DOWN", "NOT_RESPONDING", "INVALID_REG", "UNKNOWN"}
     return node is not None and not node.flags & unfit and not state.is_given_up(node) and state.has_role(node, role)
+
+
+async def leave(machine: Machine, controller: Machine, name: str, reason: str) -> None:
+    """Stop slurmd, then delete the node: a slurmd that runs registers again, and Slurm would have the node once more.
+
+    No job can start there from the drain on, so none loses its slurmd. Raise Temporary while one runs."""
+    if await nodes.read(controller, name) is not None:
+        await nodes.drain(controller, name, reason)
+        look = await nodes.look(controller, name)
+        if look.jobs:
+            raise Temporary(state.no_work(name, look.node, look.jobs).reason, after_s=2.0)
+    await _stop_slurmd(machine)
+    await nodes.delete(controller, name)
+
+
+async def leave_by_force(machine: Machine, controller: Machine, name: str) -> None:
+    """The same with jobs that run there: Slurm ends them."""
+    await _stop_slurmd(machine)
+    await nodes.delete_by_force(controller, name)
+
+
+async def _stop_slurmd(machine: Machine) -> None:
+    """Stop slurmd. It fails if an interrupted removal has already taken slurmd off the machine."""
+    await machine.run("systemctl", "stop", "slurmd", check=False)
 
 
 async def delete_stale_node(controller: Machine, node: state.Node | None, role: str) -> None:
