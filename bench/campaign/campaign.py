@@ -10,7 +10,7 @@ from gpuaas_contract.errors import ApiError
 from gpuaas_sdk.outcomes import NoAnswer
 
 from bench.campaign import faults as all_faults
-from bench.campaign import invariants, rest
+from bench.campaign import invariants, jobs, rest
 from bench.campaign.acts import Acts, chosen
 from bench.campaign.cluster import HEAD, Cluster
 from bench.campaign.faults import Faults
@@ -20,6 +20,9 @@ from bench.campaign.watch import Watch
 MACHINES, WORKERS = 6, ("gpu-2", "gpu-3", "gpu-4")
 FAULTS_AT_ONCE = 2
 CONTROLLER_LEASE_S = 15.0
+QUEUE_S = jobs.LIMIT_MINUTES * 60 + 120.0
+"""How long the queue may take to end. If slurmd is killed while it starts a job, Slurm can show the job as running
+until its time limit."""
 ACTS = {
     "job": 8,
     "job there": 2,
@@ -133,7 +136,7 @@ class Campaign:
 
     async def queue_ends(self) -> None:
         """Jobs that wait for a node that is gone are cancelled by their user; the others end."""
-        deadline = time.monotonic() + rest.MEMBERS_S
+        deadline = time.monotonic() + QUEUE_S
         while time.monotonic() < deadline:
             ran = await self.cluster.on(HEAD, "squeue", "-h", "-o", "%i|%T")
             with contextlib.suppress(ValueError):

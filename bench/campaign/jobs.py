@@ -17,6 +17,8 @@ from bench.campaign.faults import Harm
 PREFIX = "work-"
 NOTES = f"home/{USER}/notes"
 """Folder for the notes of jobs, in the shared folder of the lab."""
+LIMIT_MINUTES = 3
+"""The time limit of a job. Jobs end by themselves in less than one minute."""
 _FIELDS = "JobID,JobName,State,NodeList,Submit,Start,End,Reason"
 
 
@@ -85,7 +87,7 @@ class Jobs:
         name = f"{PREFIX}{next(self.numbers)}"
         where = [f"--nodelist={machine}"] if machine else [f"--nodes={nodes}", "--ntasks-per-node=1"]
         requeue = "--requeue" if can_requeue else "--no-requeue"
-        limits = ["--mem=16", "--time=3", requeue, "--chdir=/tmp", "--output=/dev/null"]
+        limits = ["--mem=16", f"--time={LIMIT_MINUTES}", requeue, "--chdir=/tmp", "--output=/dev/null"]
         note = f"/shared/{NOTES}/{name}"
         ran = await self.cluster.as_user(
             "sbatch", "--parsable", f"--job-name={name}", *where, *limits, f"--wrap={_work(note, runs_s)}"
