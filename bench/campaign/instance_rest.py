@@ -4,6 +4,7 @@ from gpuaas_contract import instances, operations
 from gpuaas_contract.errors import ApiError
 from gpuaas_contract.operations import Operation
 
+from bench.campaign import rest
 from bench.campaign.acts import Acts
 from bench.campaign.cluster import Cluster
 from bench.campaign.rest import OPERATIONS_S, until_none
@@ -18,6 +19,7 @@ async def changes_end(cluster: Cluster, acts: Acts) -> None:
     failed = await _left(cluster)
     if failed is None:
         return
+    await rest.restless(cluster)  # It lifts drains by Slurm itself, as the fix of the failed operation shows.
     for name in ("retry", "retry", "compensate"):
         offered = {exit.name for exit in (await cluster.project.operation(failed.operation_id)).exits}
         if name not in offered or not await acts.take(failed, name):

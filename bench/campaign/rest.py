@@ -22,6 +22,8 @@ Item = TypeVar("Item")
 OPERATIONS_S = 600.0
 MEMBERS_S = 150.0
 POLL_S = 2.0
+DRAINED_BY_SLURM = "Slurm has drained"
+"""Begin of the reason of a member whose node Slurm drained by itself while its version changed."""
 FOR_PEOPLE = ("NeverJoined", "DrainLeft")
 """Faults that only people end, so that nothing is waited for."""
 
@@ -57,7 +59,7 @@ async def operations_end(cluster: Cluster, limit_s: float = OPERATIONS_S) -> Non
 async def members_rest(cluster: Cluster, acts: Acts) -> None:
     """Wait until members are ready or drained. Then use the exits and the operations that the platform offers."""
     await _members(cluster)
-    for member in await _restless(cluster):
+    for member in await restless(cluster):
         cluster.journal.note("left over", _shown(member))
         if not await _retried(cluster, acts, member):
             await performed(cluster, _remedy(member), member)
@@ -132,21 +134,21 @@ async def _members(cluster: Cluster) -> list[instances.Member]:
     """Wait for members that may return by themselves; return all that are not at rest."""
 
     async def returning() -> list[instances.Member]:
-        restless = await _restless(cluster)
-        return [member for member in restless if not member.status_reason.startswith(FOR_PEOPLE)]
+        unwell = await restless(cluster)
+        return [member for member in unwell if not member.status_reason.startswith(FOR_PEOPLE)]
 
     await until_none(returning, MEMBERS_S)
-    return await _restless(cluster)
+    return await restless(cluster)
 
 
-async def _restless(cluster: Cluster) -> list[instances.Member]:
+async def restless(cluster: Cluster) -> list[instances.Member]:
     """Return the members that are not at rest. Drains by Slurm itself, for example because it started a job twice, are
     lifted, as the fix of the member shows."""
-    restless = [member for member in await cluster.members() if member.status not in ("ready", "drained")]
-    for member in restless:
-        if "ExternallyDrained" in member.status_reason:
+    unwell = [member for member in await cluster.members() if member.status not in ("ready", "drained")]
+    for member in unwell:
+        if member.status_reason.startswith(DRAINED_BY_SLURM) or "ExternallyDrained" in member.status_reason:
             await cluster.on(HEAD, "scontrol", "update", f"nodename={member.node_name}", "state=resume")
-    return restless
+    return unwell
 
 
 async def until_none(read: Callable[[], Awaitable[list[Item]]], limit_s: float) -> list[Item]:

@@ -164,7 +164,11 @@ async def move_node(move: Move, member: Member, head: Machine) -> None:
     node = await nodes.read(head, name)
     if node is not None and "DRAIN" in node.flags and not state.drained_by_operation(node, op.id):
         if op.status_before(member) not in ("drained", "draining"):
-            raise Permanent(f"Slurm has drained {name}: {node.reason}", fix=f"scontrol show node {name}")
+            raise Permanent(
+                f"Slurm has drained {name}: {node.reason}",
+                fix=f"if {name} can take jobs: gpuaas ssh {head.hostname} --root -- sudo scontrol update "
+                f"nodename={name} state=resume; then: gpuaas op retry {op.id} --reason TEXT",
+            )
         await reports.worker(op, member, head, "drained")
         return
     await nodes.undrain(head, name, op.id)  # by an attempt before, in which this member failed
