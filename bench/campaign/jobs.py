@@ -39,6 +39,8 @@ class Ended:
     """Another job had the same id: slurmctld had forgotten it while it ran. Slurm then cancels one of them."""
     is_noted: bool = False
     """It began once, and noted its own end."""
+    named: str = ""
+    """The machine that its user named. If it is removed by force while the job waits, the job ends on no node."""
 
     @property
     def is_over(self) -> bool:
@@ -72,6 +74,8 @@ class Jobs:
     cluster: Cluster
     submitted: dict[str, str] = field(default_factory=dict)
     """Job id -> name."""
+    named: dict[str, str] = field(default_factory=dict)
+    """Job id -> the machine that its user named, or nothing."""
     submitted_s: dict[str, float] = field(default_factory=dict)
     """Job id -> when it was submitted."""
     cancelled: set[str] = field(default_factory=set)
@@ -97,7 +101,7 @@ class Jobs:
             self.cluster.journal.note("job", f"not accepted by Slurm: {ran.stderr.strip()[-150:]}")
             return None
         job_id = ran.stdout.strip()
-        self.submitted[job_id], self.submitted_s[job_id] = name, time.time()
+        self.submitted[job_id], self.submitted_s[job_id], self.named[job_id] = name, time.time(), machine
         where_text = f"on {machine}" if machine else f"on {nodes} node(s)"
         self.cluster.journal.note("job", f"{job_id} runs {runs_s:.0f} s {where_text}")
         return job_id
@@ -119,7 +123,15 @@ class Jobs:
         rows = [row for line in ran.stdout.splitlines() if len(row := line.split("|")) == len(_FIELDS.split(","))]
         jobs = [_ended(row) for row in rows if row[0] in self.submitted]
         ids = Counter(job_id for job_id, _ in {(job.job_id, job.submit_s) for job in jobs})
-        return [replace(job, shares_id=ids[job.job_id] > 1, is_noted=self.is_noted(job.name)) for job in jobs]
+        return [
+            replace(
+                job,
+                shares_id=ids[job.job_id] > 1,
+                is_noted=self.is_noted(job.name),
+                named=self.named.get(job.job_id, ""),
+            )
+            for job in jobs
+        ]
 
     def is_noted(self, name: str) -> bool:
         """Return whether the job began once, and noted its own end."""
@@ -162,7 +174,7 @@ def ended_by_us(
     """Return why the end of the job is the fault of the platform or the app; empty if it is not. Pure."""
     if not job.is_over or job.is_noted or job.state.startswith(("COMPLETED", "TIMEOUT")):
         return ""
-    if any(force.machine in job.machines and force.at_s <= job.end_s + 5 for force in forced):
+    if any(force.machine in job.machines | {job.named} and force.at_s <= job.end_s + 5 for force in forced):
         return ""
     if job.shares_id or any(harm.made_forgotten(job.submit_s, job.start_s) for harm in harms):
         return ""

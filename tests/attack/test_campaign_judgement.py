@@ -44,6 +44,13 @@ def test_a_job_that_root_cancelled_is_ours_also_during_a_fault_but_not_after_for
     assert not ended_by_us(job, set(), [], [Forced("gpu-2", NOON_S + 20)])
 
 
+def test_a_job_that_waits_for_a_machine_is_ours_unless_the_machine_was_removed_by_force() -> None:
+    waits = Ended("7", "work-1", "NODE_FAIL", frozenset(), NOON_S, NOON_S + 30, named="gpu-2")
+    assert not ended_by_us(waits, set(), [], [Forced("gpu-2", NOON_S + 20)])
+    assert ended_by_us(waits, set(), [], [Forced("gpu-3", NOON_S + 20)])
+    assert ended_by_us(waits, set(), [], [])
+
+
 def test_a_job_that_slurmctld_may_have_forgotten_in_a_crash_is_not_ours() -> None:
     crash = Harm("kill slurmctld", frozenset(), NOON_S + 10, NOON_S + 20)
     twice = Ended("7", "work-1", "CANCELLED by 0", frozenset({"gpu-2"}), NOON_S + 25, NOON_S + 25, submit_s=NOON_S + 8)
