@@ -316,8 +316,8 @@ _RULES = """
   this role that it was given. An account that operates apps gets those that the apps' manifests list in
   `controller.permissions`. The column `controller` shows those of an app that lists none. An account without an app
   gets those of a `project_member`, and can claim no operation.
-- A service account of an organisation has the role `service_account` only in projects of the organisation that accept it
-  and have an enabled entitlement for its one app.
+- A service account of an organisation has the role `service_account` only in projects of the organisation that accept
+  it and have an enabled entitlement for its one app.
 - `break_glass` comes from
   `POST /api/v1/admin/break-glass`: in one project, for at most an hour, with a reason in the organisation's audit
   trail, and without permissions whose effects outlive it. It also has the keys that apps give to admins of the project.

@@ -1,4 +1,6 @@
-"""Create service accounts, bind them to apps, and accept those of the organisation in a project. An account gets only permissions that its apps list in a manifest."""
+"""Create service accounts, bind them to apps, and accept those of the organisation in a project.
+
+An account gets only permissions that its apps list in a manifest."""
 
 from collections.abc import Collection
 

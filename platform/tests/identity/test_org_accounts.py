@@ -83,8 +83,8 @@ async def test_it_has_exactly_one_app_which_never_changes(world: World) -> None:
         await world.call(
             org_accounts.BIND, {"apps": ["other"]}, org_id=org_id, service_account_id=fleet.service_account_id
         )
+    more = {"name": "more", "apps": ["toy"], "permissions": ["apps.instance.decommission"]}
     with pytest.raises(errors.ValidationFailed, match=r"apps\.instance\.decommission"):
-        more = {"name": "more", "apps": ["toy"], "permissions": ["apps.instance.decommission"]}
         await world.call(org_accounts.CREATE, more, org_id=org_id)
 
 

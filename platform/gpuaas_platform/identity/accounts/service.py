@@ -1,4 +1,5 @@
-"""Service accounts of a project or an organisation, and their keys. A key's secret is shown once. A token made with a key expires with the key."""
+"""Service accounts of a project or an organisation, and their keys. A key's secret is shown once. A token made with a
+key expires with the key."""
 
 import datetime
 import functools
