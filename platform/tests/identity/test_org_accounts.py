@@ -18,6 +18,7 @@ from gpuaas_contract import (
     runtime,
     stewardships,
 )
+from gpuaas_contract.endpoint import AnyEndpoint
 from gpuaas_contract.permissions import BREAK_GLASS, CONTROLLER_KEYS, EXECUTE, ROLES
 from gpuaas_platform.access.machines import reconcile as grants_reconcile
 from platform_world import MANIFEST, OrgAccount, World
@@ -94,7 +95,8 @@ async def test_before_a_project_accepts_it_every_project_looks_absent(world: Wor
     fleet = await world.org_account()
     absent = "proj_" + "0" * 26
     for project_id in (world.project_id, absent):
-        for endpoint in (instances.INSTANCE_LIST, operations.OPERATION_LIST, identity.PROJECT_GET):
+        hidden: tuple[AnyEndpoint, ...] = (instances.INSTANCE_LIST, operations.OPERATION_LIST, identity.PROJECT_GET)
+        for endpoint in hidden:
             with pytest.raises(errors.NotFound):
                 await world.call(endpoint, token=fleet.token, project_id=project_id)
         with pytest.raises(errors.NotFound):

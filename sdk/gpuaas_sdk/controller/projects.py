@@ -55,7 +55,7 @@ class ProjectRunners:
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def _follow(self, listed: frozenset[str] | None) -> None:
-        """Start and stop runners as the list says; without a list, change nothing."""
+        """Start a runner in each new project, and stop it in those that are gone. Without a list, keep all."""
         for project_id, task in list(self._tasks.items()):
             if task.done():
                 self._forget(project_id, task)

@@ -13,7 +13,6 @@ from gpuaas_contract.runtime import CLAIM, ClaimOperation
 from gpuaas_sdk.client import Client
 from gpuaas_sdk.controller import App, HealthSettings, Operation, ProjectRunners, Reconciliation, RunnerSettings, logs
 from gpuaas_sdk.controller.logs import Redaction
-from gpuaas_sdk.machine import MachineUnreachable
 from gpuaas_sdk.testing import FakeMachines, FakeOrganisation
 from gpuaas_sdk.testing.platform.edge import Fate, Received
 
@@ -115,8 +114,8 @@ async def test_reports_of_one_project_do_not_reach_another(app: App, organisatio
 
     @app.health()
     async def look(now: Reconciliation) -> None:
-        log.warning("looked", project=now.instance.project_id)
-        raise MachineUnreachable(f"machine of {now.instance.project_id}")
+        log.warning("demo.observed", project=now.instance.project_id)
+        raise RuntimeError(f"machine of {now.instance.project_id}")
 
     for project_id in ("prj_a", "prj_b"):
         organisation.accept(project_id)
@@ -128,7 +127,7 @@ async def test_reports_of_one_project_do_not_reach_another(app: App, organisatio
 
     try:
         async with serving_all(app, organisation):
-            await until(lambda: all("looked" in reported(project_id) for project_id in ("prj_a", "prj_b")))
+            await until(lambda: all("demo.observed" in reported(project_id) for project_id in ("prj_a", "prj_b")))
     finally:
         structlog.reset_defaults()
     assert "prj_b" not in reported("prj_a")
