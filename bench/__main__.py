@@ -20,6 +20,7 @@ from bench import (
     lab,
     operations,
     processes,
+    projects,
     replace,
     scale,
     stewards,
@@ -33,6 +34,7 @@ PARTS = {
     "watchers": watchers.run,
     "stewards": stewards.run,
     "clusters": clusters.run,
+    "projects": projects.run,
     "fleet": fleet.run,
     "scale": scale.run,
     "processes": processes.run,
@@ -48,6 +50,7 @@ WITH_OPTIONS = {
     "processes": processes.run,
     "watchers": watchers.run,
     "clusters": clusters.run,
+    "projects": projects.run,
     "deploy": deploy.run,
     "replace": replace.run,
 }

@@ -35,7 +35,7 @@ SUBCOMMANDS = {
     "project": ["create", "get", "rename", "delete", "use"],
     "service-account": [
         *("create", "list", "get", "bind", "disable", "enable", "delete"),
-        *("key", "keys", "rotate-key", "revoke-key"),
+        *("key", "keys", "rotate-key", "revoke-key", "accept", "dismiss", "accepted"),
     ],
     "node": [
         *("token", "list", "get", "inspect", "health", "set", "cordon", "uncordon", "drain", "retire"),

@@ -315,6 +315,26 @@ def test_a_service_account_shows_its_apps_and_is_bound_to_others(lively: Cli, tm
     lively("service-account", "delete", "pipeline")
 
 
+def test_a_project_accepts_and_dismisses_an_account_of_its_organisation(lively: Cli, tmp_path: Path) -> None:
+    org_id = lively("get", "orgs", "-o", "json").json["items"][0]["org_id"]
+    file = tmp_path / "fleet.json"
+    lively("service-account", "create", "fleet", "--app", "demo", "--org", org_id, "--key-file", str(file))
+    assert "fleet" not in lively("service-account", "list", "-o", "name").out.split()
+    listed = lively("service-account", "list", "--org", org_id, "-o", "json").json["items"]
+    assert [(account["name"], account["project_id"], account["apps"]) for account in listed] == [
+        ("fleet", "", ["demo"])
+    ]
+    absent = lively("service-account", "accept", "ghost", expect=4)
+    assert "The organisation has no service account" in absent.err
+    assert "fleet" in lively("service-account", "accept", "fleet").out
+    assert "fleet" in lively("service-account", "accepted").out
+    dismissed = lively("service-account", "dismiss", "fleet", "-o", "json").json
+    assert (dismissed["name"], dismissed["app_slug"]) == ("fleet", "demo")
+    assert lively("service-account", "accepted", "-o", "json").json == {"items": []}
+    assert set(json.loads(file.read_text())) == {"key_id", "client_secret"}
+    lively("service-account", "delete", "fleet", "--org", org_id)
+
+
 def test_a_secret_is_listed_and_destroyed_but_never_shown(lively: Cli) -> None:
     (issued,) = lively("secret", "list", "lively", "-o", "json").json["items"]
     assert "value" not in issued

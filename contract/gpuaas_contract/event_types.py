@@ -447,6 +447,26 @@ class ProjectDeleted(Wire):
     deleted_by: str
 
 
+class ServiceAccountAccepted(Wire):
+    """A service account of the organisation may operate its app in the project from now on."""
+
+    service_account_id: str
+    name: str
+    app_slug: str
+    accepted_by: str
+
+
+class ServiceAccountDismissed(Wire):
+    """A service account of the organisation may do nothing in the project any more."""
+
+    service_account_id: str
+    name: str
+    app_slug: str
+    dismissed_by: str
+    reason: str
+    """Why, if no admin of the project dismissed it: its entitlement was disabled, or the account was deleted."""
+
+
 class PosixPeopleChanged(Wire):
     """The list of the project's people changed."""
 
@@ -593,7 +613,20 @@ _CATALOGUE = (
         "identity.break_glass.ended", "temporary access of an operator to a project was ended early", BreakGlassEnded
     ),
     EventType(
-        "identity.service_account.bound", "the apps and permissions of a service account were set", ServiceAccountBound
+        "identity.service_account.bound",
+        "the apps and permissions of a service account were set",
+        ServiceAccountBound,
+        levels=("project", "org"),
+    ),
+    EventType(
+        "identity.service_account.accepted",
+        "a service account of the organisation may operate its app in the project",
+        ServiceAccountAccepted,
+    ),
+    EventType(
+        "identity.service_account.dismissed",
+        "a service account of the organisation may do nothing in the project any more",
+        ServiceAccountDismissed,
     ),
     EventType(
         "identity.posix.changed",

@@ -31,11 +31,12 @@ class Project(Wire):
 
 
 class ServiceAccount(Wire):
-    """An identity for programs; it belongs to one project."""
+    """An identity for programs; it belongs to one project, or to an organisation (`org_accounts`)."""
 
     service_account_id: str
     org_id: str
     project_id: str
+    """Empty: the account belongs to the organisation, and works in the projects that accept it."""
     name: str
     state: str
     """`active`, `disabled` or `deleted`."""

@@ -16,6 +16,14 @@ class OrgBindingPath(OrgPath):
     binding_id: str
 
 
+class OrgAccountPath(OrgPath):
+    service_account_id: str
+
+
+class OrgAccountKeyPath(OrgAccountPath):
+    key_id: str
+
+
 class ProjectPath(Path):
     project_id: str
 
@@ -184,11 +192,14 @@ ARTIFACT_CONTENT = API.at("/artifact-content/{delivery_id}", ArtifactDeliveryPat
 
 ORG = API.at("/orgs/{org_id}", OrgPath)
 ORG_BINDING = ORG.at("/bindings/{binding_id}", OrgBindingPath)
+ORG_ACCOUNT = ORG.at("/service-accounts/{service_account_id}", OrgAccountPath)
+ORG_ACCOUNT_KEY = ORG_ACCOUNT.at("/keys/{key_id}", OrgAccountKeyPath)
 
 PROJECT = API.at("/projects/{project_id}", ProjectPath)
 PROJECT_BINDING = PROJECT.at("/bindings/{binding_id}", ProjectBindingPath)
 SERVICE_ACCOUNT = PROJECT.at("/service-accounts/{service_account_id}", ServiceAccountPath)
 SERVICE_ACCOUNT_KEY = SERVICE_ACCOUNT.at("/keys/{key_id}", ServiceAccountKeyPath)
+ACCEPTED_ACCOUNT = PROJECT.at("/accepted-accounts/{service_account_id}", ServiceAccountPath)
 CORRELATION = PROJECT.at("/correlations/{correlation_id}", CorrelationPath)
 ENTITLEMENT = PROJECT.at("/entitlements/{app_slug}", EntitlementPath)
 ENTITLEMENT_REQUEST = PROJECT.at("/entitlement-requests/{app_slug}", EntitlementRequestPath)

@@ -27,6 +27,8 @@ KEYS: dict[str, str] = {
     "identity.service_account.change": "disable and enable a service account",
     "identity.service_account.delete": "delete a service account",
     "identity.service_account.bind": "set which apps a service account operates, and its permissions",
+    "identity.service_account.accept": "let a service account of the organisation operate its app in a project",
+    "identity.service_account.dismiss": "end the access of an organisation's service account to a project",
     "identity.service_account_key.create": "create a key for a service account",
     "identity.service_account_key.read": "see which keys a service account has, never their secrets",
     "identity.service_account_key.rotate": "replace a service account's key",
@@ -161,6 +163,7 @@ _LASTING = {
     "identity.project.rename",
     "identity.binding.change",
     "identity.service_account.create",
+    "identity.service_account.accept",
     "identity.service_account_key.create",
     "identity.service_account_key.rotate",
     "policy.overlay.change_project",
@@ -187,6 +190,7 @@ _PROJECT_ADMIN = (
     | {"apps.instance.set_operator", "access.machine.revoke", "access.credential.revoke"}
     | {"capacity.allocation.place", "access.machine.root", "access.machine.set_people"}
     | {"identity.service_account.change", "identity.service_account.delete", "identity.service_account_key.revoke"}
+    | {"identity.service_account.dismiss"}
 )
 _TENANT_ADMIN = _PROJECT_ADMIN | {
     "identity.project.create",
@@ -312,6 +316,8 @@ _RULES = """
   this role that it was given. An account that operates apps gets those that the apps' manifests list in
   `controller.permissions`. The column `controller` shows those of an app that lists none. An account without an app
   gets those of a `project_member`, and can claim no operation.
+- A service account of an organisation has the role `service_account` only in projects of the organisation that accept
+  it and have an enabled entitlement for its one app.
 - `break_glass` comes from
   `POST /api/v1/admin/break-glass`: in one project, for at most an hour, with a reason in the organisation's audit
   trail, and without permissions whose effects outlive it. It also has the keys that apps give to admins of the project.

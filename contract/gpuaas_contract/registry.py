@@ -23,6 +23,7 @@ from gpuaas_contract import (
     instances,
     node,
     operations,
+    org_accounts,
     placements,
     policy,
     posix,
@@ -40,6 +41,7 @@ from gpuaas_contract.endpoint import AnyEndpoint, Endpoint
 
 _MODULES = (
     identity,
+    org_accounts,
     sessions,
     users,
     bindings,

@@ -71,7 +71,7 @@ from gpuaas_platform.nodes import reconcile as nodes_reconcile
 from gpuaas_platform.nodes.routes import routes as node_routes
 from gpuaas_platform.nodes.sanitise import reconcile as sanitise_reconcile
 from gpuaas_platform.nodes.sanitise.http import HttpProvisioner
-from gpuaas_platform.operations import controllers, stewards
+from gpuaas_platform.operations import controllers, dismissals, stewards
 from gpuaas_platform.operations import log as operation_log
 from gpuaas_platform.operations import reconcile as operations_reconcile
 from gpuaas_platform.operations import upgrade as accounts_upgrade
@@ -96,7 +96,9 @@ _CATALOG = (policy_routes, catalog_routes, artifacts_routes)
 _CAPACITY = (allocation_routes, node_routes)
 _WORK = (instances_routes, operations_routes, access_routes, statement_routes, usage_routes)
 DOMAINS: tuple[Routes, ...] = (*_IDENTITY, *_CATALOG, *_CAPACITY, *_WORK)
-REACTIONS = Reactions.merged((allocation_reactions, placements.reactions, grants_reconcile.reactions))
+REACTIONS = Reactions.merged(
+    (allocation_reactions, dismissals.reactions, placements.reactions, grants_reconcile.reactions)
+)
 RETAINED: tuple[retention.Retained, ...] = (
     idempotency.RETAINED,
     *token_retention.RETAINED,

@@ -22,6 +22,7 @@ from gpuaas_contract import (
     identity,
     instances,
     operations,
+    org_accounts,
     placements,
     registry,
     runtime,
@@ -51,6 +52,8 @@ class Place:
     params: dict[str, str]
     controller: str = ""
     """Token of the service account that holds its operation."""
+    of_org: str = ""
+    """Token of a service account of its organisation, which only this place accepts."""
     secrets: list[str] = field(default_factory=list)
     """Ids that no caller from outside this place may ever see."""
 
@@ -99,6 +102,8 @@ async def cast(world: World) -> Cast:
         "other_org": await _place(world, other_org, await _project(world, other_org, "elsewhere"), "elsewhere"),
         "absent": Place({name: _absent(value) for name, value in own.params.items()}),
     }
+    # A project accepts accounts of its own organisation only, so the account of another one is the foreign one.
+    places["sibling"].params["accepted_account_id"] = places["other_org"].params["accepted_account_id"]
     nodes = [await world.node("agent"), await world.node("agent-2")]
     for name, node in zip(("own", "sibling"), nodes, strict=True):
         created = await world.send(
@@ -145,6 +150,7 @@ async def cast(world: World) -> Cast:
     actors += [
         Actor("sa_own", places["own"].controller, only["own"]),
         Actor("sa_sibling", places["sibling"].controller, only["sibling"]),
+        Actor("sa_of_org", places["own"].of_org, only["own"]),
         Actor("sa_revoked", revoked),
         Actor("sa_expired", expired),
         Actor("node", nodes[0].token, only["own"]),
@@ -211,6 +217,7 @@ COLUMNS = {
     "other_tenant": "othr",
     "sa_own": "sacc",
     "sa_sibling": "sibl",
+    "sa_of_org": "oacc",
     "sa_revoked": "revo",
     "sa_expired": "expi",
     "node": "node",
@@ -259,6 +266,10 @@ def _request(
     for level in ("org", "app", "platform"):
         if endpoint.name.startswith(f"identity.{level}_binding."):
             params["binding_id"] = params[f"{level}_binding_id"]
+    if endpoint.name.startswith("identity.org_service_account"):
+        params |= {"service_account_id": params["org_account_id"], "key_id": params["org_account_key_id"]}
+    if endpoint.name in (org_accounts.ACCEPT.name, org_accounts.DISMISS.name):
+        params["service_account_id"] = params["accepted_account_id"]
     if endpoint.name == "identity.break_glass.end":
         params["binding_id"] = params["break_glass_binding_id"]
     if endpoint.name == "access.credential.open":
@@ -295,6 +306,9 @@ def _body(endpoint: AnyEndpoint, place: Place, full_cast: Cast) -> Any:
         "identity.service_account.create": {"name": "made"},
         "identity.service_account.bind": {"apps": []},
         "identity.service_account_key.rotate": {},
+        "identity.org_service_account.create": {"name": "made", "apps": ["toy"]},
+        "identity.org_service_account.bind": {"apps": ["toy"]},
+        "identity.org_service_account_key.rotate": {},
         "identity.user.create": {"name": "made"},
         "identity.user.set_password": {"password": "short"},
         "identity.break_glass.create": {"project_id": params["project_id"], "reason": "testing the glass"},
@@ -463,6 +477,7 @@ async def _place(world: World, org_id: str, project_id: str, name: str) -> Place
     )
     account = await world.call(identity.SERVICE_ACCOUNT_CREATE, {"name": "target"})
     key = await world.call(identity.SERVICE_ACCOUNT_KEY_CREATE, service_account_id=account.service_account_id)
+    of_org = await world.org_account(f"fleet-{name}", org_id=org_id, accept=[project_id])
     await artifact_world.trust(world, SIGNER, "release")
     artifact = await artifact_world.promoted(world, SIGNER, ARTIFACT)
     handed_out = await artifact_world.delivery(world, artifact)
@@ -498,6 +513,9 @@ async def _place(world: World, org_id: str, project_id: str, name: str) -> Place
         "correlation_id": claim.operation.correlation_id,
         "service_account_id": account.service_account_id,
         "key_id": key.key_id,
+        "org_account_id": of_org.service_account_id,
+        "org_account_key_id": of_org.key_id,
+        "accepted_account_id": of_org.service_account_id,
         "binding_id": bound.binding_id,
         "org_binding_id": bound_org.binding_id,
         "platform_binding_id": bound_above.binding_id,
@@ -516,7 +534,7 @@ async def _place(world: World, org_id: str, project_id: str, name: str) -> Place
         "version": "1.0.0",
     }
     secret = ("project_id", "instance_id", "operation_id", "member_id", "allocation_id", "service_account_id", "key_id")
-    return Place(params, controller, [params[name] for name in (*secret, *_MORE_SECRETS)])
+    return Place(params, controller, of_org.token, [params[name] for name in (*secret, *_MORE_SECRETS)])
 
 
 async def _project(world: World, org_id: str, name: str) -> str:

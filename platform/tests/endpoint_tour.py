@@ -25,6 +25,7 @@ from gpuaas_contract import (
     identity,
     instances,
     node,
+    org_accounts,
     placements,
     policy,
     posix,
@@ -98,6 +99,7 @@ async def tour(world: World) -> None:
     await world.call(policy.EXPLAIN, {"region": "local"})
     await world.call(policy.CAN_I, {"permission": "capacity.node.read"})
     await world.entitled_app(**CLUSTERED)
+    await _accounts_of_org(world, org_id)
     await _catalog(world)
     await _operations(world)
     await _app(world)
@@ -167,6 +169,17 @@ async def _service_accounts(world: World) -> None:
         identity.SERVICE_ACCOUNT_DELETE,
     ):
         await world.call(endpoint, service_account_id=account)
+
+
+async def _accounts_of_org(world: World, org_id: str) -> None:
+    fleet = await world.org_account(accept=[world.project_id])
+    where = {"org_id": org_id, "service_account_id": fleet.service_account_id}
+    await world.call(org_accounts.BIND, {"apps": ["toy"]}, **where)
+    new = await world.call(org_accounts.KEY_ROTATE, {}, key_id=fleet.key_id, **where)
+    await world.call(org_accounts.KEY_REVOKE, key_id=new.key_id, **where)
+    await world.call(org_accounts.DISMISS, service_account_id="fleet")
+    for endpoint in (org_accounts.DISABLE, org_accounts.ENABLE, org_accounts.DELETE):
+        await world.call(endpoint, **where)
 
 
 async def _catalog(world: World) -> None:

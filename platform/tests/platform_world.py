@@ -21,6 +21,7 @@ from gpuaas_contract import (
     instances,
     node,
     operations,
+    org_accounts,
     runtime,
     users,
 )
@@ -99,6 +100,16 @@ class Node:
     node_id: str
     name: str
     key: Ed25519PrivateKey
+    token: str
+
+
+@dataclass(frozen=True)
+class OrgAccount:
+    """A service account of an organisation that is signed in."""
+
+    service_account_id: str
+    org_id: str
+    key_id: str
     token: str
 
 
@@ -185,6 +196,18 @@ class World:
         )
         login = identity.ServiceAccountLogin(key_id=key.key_id, client_secret=key.client_secret)
         return (await self.call(identity.SERVICE_ACCOUNT_TOKEN, login)).access_token
+
+    async def org_account(self, name: str = "fleet", *, org_id: str = "", accept: Sequence[str] = ()) -> OrgAccount:
+        """A service account of the organisation for the made-up app. The projects in `accept` accept it."""
+        org_id = org_id or (await self.call(identity.ORG_LIST)).items[0].org_id
+        account = await self.call(org_accounts.CREATE, {"name": name, "apps": ["toy"]}, org_id=org_id)
+        where = {"org_id": org_id, "service_account_id": account.service_account_id}
+        key = await self.call(org_accounts.KEY_CREATE, **where)
+        login = identity.ServiceAccountLogin(key_id=key.key_id, client_secret=key.client_secret)
+        token = (await self.call(identity.SERVICE_ACCOUNT_TOKEN, login)).access_token
+        for project_id in accept:
+            await self.call(org_accounts.ACCEPT, project_id=project_id, service_account_id=account.service_account_id)
+        return OrgAccount(account.service_account_id, org_id, key.key_id, token)
 
     async def person(self, name: str, role: str = "", scope: str = "") -> Person:
         """A user who is signed in. The role is put in place directly: tests of granting do it over the API."""

@@ -16,6 +16,7 @@ from gpuaas_contract import (
     identity,
     instances,
     node,
+    org_accounts,
     runtime,
     sessions,
     users,
@@ -93,6 +94,17 @@ async def account(world: World) -> Holder:
     key = await world.call(identity.SERVICE_ACCOUNT_KEY_CREATE, service_account_id=made.service_account_id)
     login = identity.ServiceAccountLogin(key_id=key.key_id, client_secret=key.client_secret)
     token = (await world.call(identity.SERVICE_ACCOUNT_TOKEN, login)).access_token
+    return await _at_work(world, token, made.service_account_id, key.key_id)
+
+
+async def account_of_org(world: World) -> Holder:
+    """The same, with an account of the organisation that the project accepts."""
+    await world.entitled_app(**CLUSTERED)
+    fleet = await world.org_account(accept=[world.project_id])
+    return await _at_work(world, fleet.token, fleet.service_account_id, fleet.key_id)
+
+
+async def _at_work(world: World, token: str, account_id: str, key_id: str) -> Holder:
     deployed = await world.deploy()
     held = Held(world, token, await world.claim(token, lease_s=60))
     (head,) = [member for member in deployed.members if member.component_key == "head"]
@@ -105,8 +117,8 @@ async def account(world: World) -> Holder:
         world,
         token,
         claim,
-        actor_id=made.service_account_id,
-        part_id=key.key_id,
+        actor_id=account_id,
+        part_id=key_id,
         project_id=world.project_id,
         held=held,
         delivery_id=(await held.issue()).delivery_id,
@@ -172,6 +184,15 @@ async def revoke_key(holder: Holder) -> None:
 
 async def disable_account(holder: Holder) -> None:
     await holder.world.call(identity.SERVICE_ACCOUNT_DISABLE, service_account_id=holder.actor_id)
+
+
+async def dismiss_account(holder: Holder) -> None:
+    await holder.world.call(org_accounts.DISMISS, service_account_id=holder.actor_id)
+
+
+async def delete_account_of_org(holder: Holder) -> None:
+    org_id = (await holder.world.call(identity.ORG_LIST)).items[0].org_id
+    await holder.world.call(org_accounts.DELETE, org_id=org_id, service_account_id=holder.actor_id)
 
 
 async def unbind_account(holder: Holder) -> None:

@@ -68,8 +68,10 @@ gpuaas binding grant ada app_publisher --app slurm
 gpuaas binding revoke bind_01k9z0c5p3v2m8q7r6t5w4x3y2 --org acme
     Take a role away from a person, from their next request on.
 gpuaas service-account
-    A service account is an identity with which a program signs in.
+    A service account is an identity with which a program signs in. It belongs to a project, or with --org to an
+    organisation: then it operates one app, in the projects that accept it.
 gpuaas service-account create slurm-controller --app slurm --key-file slurm.json
+gpuaas service-account create slurm-fleet --app slurm --org acme --key-file fleet.json
     Create a service account, and with --key-file its first key. The key's secret is written to the file and never
     shown.
     apps --app APP: An app that the account operates; repeatable. It can work on no other app.
@@ -83,7 +85,13 @@ gpuaas service-account bind slurm-controller --app slurm
     permissions --permission KEY: Give the account only this permission of those that its apps declare; repeatable. By
     default all of them.
 gpuaas service-account list
-    Service accounts of the project.
+    List the service accounts of the project, or with --org those of an organisation.
+gpuaas service-account accept slurm-fleet --project research
+    Let a service account of the organisation operate its app in the project, which must be entitled to the app.
+gpuaas service-account dismiss slurm-fleet --project research
+    End the access of an organisation's service account to the project, from its next request on. Its leases end.
+gpuaas service-account accepted --project research
+    List the service accounts of the organisation that the project accepts.
 gpuaas service-account disable slurm-controller
     Disable a service account: its sessions end at once, and it cannot sign in until it is enabled.
 gpuaas service-account enable slurm-controller
@@ -108,7 +116,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from gpuaas_contract import bindings, identity, permissions, posix, sessions, users
+from gpuaas_contract import bindings, identity, org_accounts, permissions, posix, sessions, users
 from gpuaas_contract.identity import KEY_GRACE_MAX_S, ServiceAccount, ServiceAccountKey
 
 from gpuaas_cli import failures, output, terminal
@@ -175,8 +183,10 @@ async def _create_account(call: Call) -> tuple[ServiceAccount, ServiceAccountKey
     account = await call.send()
     if not call["key_file"] or call.dry_run:
         return account, None
-    key = await call.session.call(identity.SERVICE_ACCOUNT_KEY_CREATE, service_account_id=account.service_account_id)
-    return account, key
+    where = {"service_account_id": account.service_account_id}
+    if call.level == "org":
+        return account, await call.session.call(org_accounts.KEY_CREATE, org_id=account.org_id, **where)
+    return account, await call.session.call(identity.SERVICE_ACCOUNT_KEY_CREATE, **where)
 
 
 def _keep(call: Call, key: ServiceAccountKey) -> None:
@@ -219,6 +229,7 @@ def _root(person: posix.PosixPerson) -> str:
     return "yes" if person.is_admin else "no"
 
 
+_ACCEPTED = table("NAME APP=app_slug AGE=accepted_at BY=accepted_by SERVICE_ACCOUNT=service_account_id")
 _KEYS = table("KEY=key_id AGE=created_at USED=last_used_at UNTIL=expires_at BY=created_by")
 _PEOPLE = table("LOGIN UID STATE ROOT NAME USER=user_id", lambda person: person.state, ROOT=_root)
 _IDENTITIES = table("LOGIN UID AGE=created_at USER=user_id")
@@ -282,26 +293,38 @@ COMMANDS = {
     ),
     "binding revoke": _REVOKE,
     "service-account create": Command(
-        identity.SERVICE_ACCOUNT_CREATE,
+        Levels(identity.SERVICE_ACCOUNT_CREATE, org=org_accounts.CREATE),
         fields=_REACH,
         check=_check_file,
         work=_create_account,
         show=_show_account,
     ),
-    "service-account get": Command(identity.SERVICE_ACCOUNT_GET, page=_account_page),
-    "service-account bind": Command(identity.SERVICE_ACCOUNT_BIND, fields=_REACH, page=_account_page),
-    "service-account list": identity.SERVICE_ACCOUNT_LIST,
-    "service-account disable": identity.SERVICE_ACCOUNT_DISABLE,
-    "service-account enable": identity.SERVICE_ACCOUNT_ENABLE,
-    "service-account delete": identity.SERVICE_ACCOUNT_DELETE,
-    "service-account key": Command(identity.SERVICE_ACCOUNT_KEY_CREATE, extra=_KEY_FILE, check=_check_file, show=_keep),
-    "service-account keys": Command(identity.SERVICE_ACCOUNT_KEY_LIST, table=_KEYS),
+    "service-account get": Command(Levels(identity.SERVICE_ACCOUNT_GET, org=org_accounts.GET), page=_account_page),
+    "service-account bind": Command(
+        Levels(identity.SERVICE_ACCOUNT_BIND, org=org_accounts.BIND), fields=_REACH, page=_account_page
+    ),
+    "service-account list": Levels(identity.SERVICE_ACCOUNT_LIST, org=org_accounts.LIST),
+    "service-account accept": Command(org_accounts.ACCEPT, table=_ACCEPTED),
+    "service-account dismiss": Command(org_accounts.DISMISS, table=_ACCEPTED),
+    "service-account accepted": Command(org_accounts.ACCEPTED_LIST, table=_ACCEPTED),
+    "service-account disable": Levels(identity.SERVICE_ACCOUNT_DISABLE, org=org_accounts.DISABLE),
+    "service-account enable": Levels(identity.SERVICE_ACCOUNT_ENABLE, org=org_accounts.ENABLE),
+    "service-account delete": Levels(identity.SERVICE_ACCOUNT_DELETE, org=org_accounts.DELETE),
+    "service-account key": Command(
+        Levels(identity.SERVICE_ACCOUNT_KEY_CREATE, org=org_accounts.KEY_CREATE),
+        extra=_KEY_FILE,
+        check=_check_file,
+        show=_keep,
+    ),
+    "service-account keys": Command(Levels(identity.SERVICE_ACCOUNT_KEY_LIST, org=org_accounts.KEY_LIST), table=_KEYS),
     "service-account rotate-key": Command(
-        identity.SERVICE_ACCOUNT_KEY_ROTATE,
+        Levels(identity.SERVICE_ACCOUNT_KEY_ROTATE, org=org_accounts.KEY_ROTATE),
         fields={"grace_s": Field(default="0s", read=_grace)},
         extra=_KEY_FILE,
         check=_check_file,
         show=_keep,
     ),
-    "service-account revoke-key": Command(identity.SERVICE_ACCOUNT_KEY_REVOKE, table=_KEYS),
+    "service-account revoke-key": Command(
+        Levels(identity.SERVICE_ACCOUNT_KEY_REVOKE, org=org_accounts.KEY_REVOKE), table=_KEYS
+    ),
 }

@@ -1,14 +1,20 @@
-"""Create service accounts and bind them to apps. An account gets only permissions that its apps list in a manifest."""
+"""Create service accounts, bind them to apps, and accept those of the organisation in a project.
+
+An account gets only permissions that its apps list in a manifest."""
 
 from collections.abc import Collection
 
 from gpuaas_contract import errors
 from gpuaas_contract.identity import BindServiceAccount, CreateServiceAccount, ServiceAccount
-from gpuaas_contract.paths import ProjectPath, ServiceAccountPath
+from gpuaas_contract.org_accounts import AcceptedAccount
+from gpuaas_contract.paths import OrgAccountPath, OrgPath, ProjectPath, ServiceAccountPath
 from gpuaas_contract.permissions import KEYS, PROGRAM_KEYS
+from gpuaas_contract.wire import NoBody
 
 from gpuaas_platform.call import Call
 from gpuaas_platform.catalog import permissions, rules, service, store
+from gpuaas_platform.identity import rules as identity_rules
+from gpuaas_platform.identity.accounts import acceptances
 from gpuaas_platform.identity.accounts import service as accounts
 from gpuaas_platform.identity.accounts.service import Reach
 from gpuaas_platform.kit import db
@@ -23,9 +29,29 @@ async def bind(tx: db.Tx, call: Call[ServiceAccountPath], body: BindServiceAccou
     return await accounts.bind(tx, call, await _reach(tx, call, body, bound))
 
 
+async def create_in_org(tx: db.Tx, call: Call[OrgPath], body: CreateServiceAccount) -> ServiceAccount:
+    identity_rules.check_org_apps(body.apps)
+    return await accounts.create(tx, call, body.name, await _reach(tx, call, body))
+
+
+async def bind_in_org(tx: db.Tx, call: Call[OrgAccountPath], body: BindServiceAccount) -> ServiceAccount:
+    present = (await accounts.get(tx, call)).apps
+    identity_rules.check_org_apps(body.apps, present)
+    return await accounts.bind(tx, call, await _reach(tx, call, body, set(present)))
+
+
+async def accept(tx: db.Tx, call: Call[ServiceAccountPath], _: NoBody) -> AcceptedAccount:
+    """Let an account of the organisation operate its app in a project that has an entitlement for the app."""
+    account = await acceptances.of_organisation(tx, call)
+    (app_slug,) = account.apps
+    if not await service.entitled(tx, [(call.path.project_id, app_slug)]):
+        raise errors.NotEntitled(f"This project may not deploy {app_slug}, so no account can operate it here.")
+    return await acceptances.accept(tx, call, account)
+
+
 async def _reach(
     reader: db.Reader,
-    call: Call[ProjectPath],
+    call: Call,
     body: CreateServiceAccount | BindServiceAccount,
     bound: Collection[str] = (),
 ) -> Reach:
@@ -38,7 +64,7 @@ async def _reach(
     if body.permissions is None:
         return Reach(apps, offered)
     for key in sorted(set(body.permissions) - offered):
-        if apps or not await _is_for_programs(reader, call.path.project_id, key):
+        if apps or not await _is_for_programs(reader, call.owner.project_id, key):
             raise _not_offered(key, apps)
     return Reach(apps, set(body.permissions))
 

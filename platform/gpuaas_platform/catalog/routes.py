@@ -2,7 +2,7 @@
 
 `artifacts.routes` has the routes that compare app versions with artifacts and trust keys."""
 
-from gpuaas_contract import catalog, conformance, entitlement_requests, identity, policy
+from gpuaas_contract import catalog, conformance, entitlement_requests, identity, org_accounts, policy
 
 from gpuaas_platform.call import Routes
 from gpuaas_platform.catalog import accounts, cards, permissions, requests, service
@@ -28,3 +28,6 @@ routes.read(entitlement_requests.OFFER_LIST, requests.offers)
 routes.flow(policy.CAN_I, permissions.can_i)
 routes.write(identity.SERVICE_ACCOUNT_CREATE, accounts.create)
 routes.write(identity.SERVICE_ACCOUNT_BIND, accounts.bind)
+routes.write(org_accounts.CREATE, accounts.create_in_org)
+routes.write(org_accounts.BIND, accounts.bind_in_org)
+routes.write(org_accounts.ACCEPT, accounts.accept)

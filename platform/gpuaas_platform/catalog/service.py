@@ -1,7 +1,7 @@
 """App versions and their lifecycle, and which project may deploy them.
 
 A disabled entitlement prevents only new deploys and upgrades. Running instances can still be grown, shrunk, stopped,
-started, rolled back and removed.
+started, rolled back and removed. It ends the access of the organisation's accounts for the app.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from gpuaas_contract.wire import Page, PageQuery
 from gpuaas_platform.call import PLATFORM, Call, Caller
 from gpuaas_platform.catalog import manifests, permissions, requests, rules, store
 from gpuaas_platform.identity import authority
+from gpuaas_platform.identity.accounts import acceptances
 from gpuaas_platform.identity.posix import service as posix
 from gpuaas_platform.kit import db, paging, structs
 from gpuaas_platform.kit.paging import EncodedPage
@@ -162,6 +163,8 @@ async def set_entitlement(tx: db.Tx, call: Call[EntitlementPath], body: SetEntit
     await record.emit(tx, call.origin, "catalog.entitlement.changed", payload, project, app_slug=app_slug)
     if entitlement.enabled:
         await requests.grant(tx, call, app_slug)
+    else:
+        await acceptances.end_of_app(tx, call, project.project_id, app_slug)
     return entitlement
 
 

@@ -25,10 +25,11 @@ _ACCOUNT = msgspec.json.Decoder(ServiceAccount)
 _ADMISSION = """
     SELECT token.actor_type, token.actor_id, token.token_id, token.expires_at, person.name, person.state,
            account.document, project.document, org.org_id, binding.role, binding.scope, binding.expires_at,
-           binding.reason
+           binding.reason, accepted.project_id
     FROM tokens token
     LEFT JOIN users person ON person.user_id = token.actor_id
     LEFT JOIN service_accounts account ON account.service_account_id = token.actor_id
+    LEFT JOIN accepted_accounts accepted ON accepted.service_account_id = token.actor_id AND accepted.project_id = $2
     LEFT JOIN projects project ON project.project_id = $2
     LEFT JOIN orgs org ON org.org_id = $3
     LEFT JOIN bindings binding ON binding.user_id = token.actor_id
@@ -151,7 +152,8 @@ def _caller(rows: Sequence[db.Row]) -> Caller:
         account = _ACCOUNT.decode(rows[0][6]) if rows[0][6] is not None else None
         if account is None or account.state != "active":
             raise errors.TokenInvalid
-        return dataclasses.replace(authority.of_account(account), session_id=session_id, session_expires_at=expires_at)
+        caller = authority.of_account(account, [rows[0][13]] if rows[0][13] is not None else ())
+        return dataclasses.replace(caller, session_id=session_id, session_expires_at=expires_at)
     if rows[0][5] != "active":
         raise errors.TokenInvalid
     roles = tuple(store.role_of(row[9], row[10], row[11], row[12]) for row in rows if row[9] is not None)

@@ -6,7 +6,7 @@ that permission, or if it decides about an actor who is not the caller; `actors`
 
 import dataclasses
 import datetime
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from gpuaas_contract.identity import Binding, ServiceAccount
 
@@ -69,32 +69,40 @@ def scopes_at(owned: Owned) -> Scopes:
 
 async def with_all_roles(reader: db.Reader, caller: Caller, now: datetime.datetime) -> Caller:
     """Return the caller with all role bindings. The caller of a request has only those that apply to its target."""
+    if caller.actor_type == "service_account":
+        account = await store.SERVICE_ACCOUNTS.get(reader, caller.actor_id)
+        accepting = await store.accepting_projects(reader, [caller.actor_id])
+        roles = rules.roles_of_account(account, accepting.get(caller.actor_id, ())) if account else ()
+        return dataclasses.replace(caller, bindings=roles)
     if caller.actor_type != "user":
         return caller
-    roles = await store.bindings_of(reader, [caller.actor_id], now)
-    return dataclasses.replace(caller, bindings=tuple(roles.get(caller.actor_id, ())))
+    bindings = await store.bindings_of(reader, [caller.actor_id], now)
+    return dataclasses.replace(caller, bindings=tuple(bindings.get(caller.actor_id, ())))
 
 
-def of_account(account: ServiceAccount) -> Caller:
-    """Return the caller for a service account. It has one role, in its project, and can use part of it."""
+def of_account(account: ServiceAccount, accepting: Iterable[str] = ()) -> Caller:
+    """Return the caller for a service account, which can use part of its role. `accepting` are the projects that accept
+    an account of their organisation."""
     return Caller(
         "service_account",
         account.service_account_id,
         account.name,
-        (Binding(role="service_account", scope=account.project_id),),
+        rules.roles_of_account(account, accepting),
         keys=frozenset(account.permissions),
         apps=frozenset(account.apps),
     )
 
 
 async def actors(reader: db.Reader, actor_ids: Collection[str], now: datetime.datetime) -> dict[str, Actor]:
-    """Return users and service accounts by id, with three reads per batch. Unknown ids are left out."""
+    """Return users and service accounts by id, with four reads per batch. Unknown ids are left out."""
     actors_by_id: dict[str, Actor] = {}
     for some in db.chunks(sorted(set(actor_ids)), _BATCH):
         roles = await store.bindings_of(reader, some, now)
         for user in await store.users_with_ids(reader, some):
             caller = Caller("user", user.user_id, user.name, tuple(roles.get(user.user_id, ())))
             actors_by_id[user.user_id] = Actor(user.state, caller)
+        accepting = await store.accepting_projects(reader, some)
         for account in await store.accounts_with_ids(reader, some):
-            actors_by_id[account.service_account_id] = Actor(account.state, of_account(account))
+            caller = of_account(account, accepting.get(account.service_account_id, ()))
+            actors_by_id[account.service_account_id] = Actor(account.state, caller)
     return actors_by_id

@@ -18,6 +18,8 @@ from gpuaas_platform.record import service as record
 
 _SCOPES = "SELECT scope FROM bindings WHERE user_id = $1 AND (expires_at = 0 OR expires_at > $2)"
 
+_ACCEPTING = "SELECT project_id FROM accepted_accounts WHERE service_account_id = $1"
+
 
 async def create_org(tx: db.Tx, call: Call, body: CreateOrg) -> Org:
     """Create an organisation and give its first admin the role. Platform admins have no access to it by default: one
@@ -91,9 +93,10 @@ async def rename_project(tx: db.Tx, call: Call[ProjectPath], body: RenameProject
 
 
 async def delete_project(tx: db.Tx, call: Call[ProjectPath]) -> Project:
-    """Delete the project and its role bindings. The calling code has checked that the project owns nothing."""
+    """Delete the project, its role bindings and acceptances. The calling code has checked that it owns nothing."""
     present = await get_project(tx, call)
     await store.unbind_all(tx, present.project_id)
+    await store.forget_acceptances(tx, present.project_id)
     await store.PROJECTS.delete(tx, present.project_id)
     tx.wake(posix.TOPIC)
     call.details["name"] = present.name
@@ -155,9 +158,10 @@ def _visible_orgs(caller: Caller, now: datetime.datetime) -> tuple[str, list[obj
 
 
 def _visible_projects(caller: Caller, now: datetime.datetime) -> tuple[str, list[object]]:
-    """Return the SQL condition for the projects that the caller may see. A service account sees its own project."""
+    """Return the SQL condition for the projects that the caller may see. A service account sees its own project or, if
+    it belongs to an organisation, those that accept it."""
     if authority.can_everywhere(caller, "identity.project.read"):
         return "1 = 1", []
-    own = caller.bindings[0].scope if caller.actor_type == "service_account" else ""
-    where = f"(org_id IN ({_SCOPES}) OR project_id IN ({_SCOPES}) OR project_id = $3)"
+    own = caller.bindings[0].scope if caller.actor_type == "service_account" and caller.bindings else ""
+    where = f"(org_id IN ({_SCOPES}) OR project_id IN ({_SCOPES}) OR project_id = $3 OR project_id IN ({_ACCEPTING}))"
     return where, [caller.actor_id, clock.micros(now), own]

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 
 from gpuaas_contract import errors
-from gpuaas_contract.identity import Binding
+from gpuaas_contract.identity import Binding, ServiceAccount
 from gpuaas_contract.permissions import APPOINTED, GRANTABLE, ROLES
 
 Verdict = Literal["allowed", "denied", "hidden"]
@@ -55,6 +55,28 @@ def why_not_grant(
     if APPOINTED.get(role) in held:
         return "You cannot appoint yourself; ask another admin." if to_self else None
     return f"The role holds permissions that you lack here: {', '.join(lacking)}."
+
+
+def roles_of_account(account: ServiceAccount, accepting: Iterable[str]) -> tuple[Binding, ...]:
+    """Return the roles of a service account: in its project or, if it belongs to an organisation, in the projects that
+    accept it."""
+    scopes = [account.project_id] if account.project_id else sorted(accepting)
+    return tuple(Binding(role="service_account", scope=scope) for scope in scopes)
+
+
+def check_org_apps(apps: Collection[str], present: Collection[str] | None = None) -> None:
+    """Refuse an account of an organisation without exactly one app, or with another one than it has. Projects accept
+    the account for this app."""
+    if present is not None and set(apps) != set(present):
+        raise errors.ValidationFailed(
+            f"The account operates {', '.join(present)}, and this never changes: projects accepted it for this app.",
+            details={"field": "apps"},
+            fix="Create another service account of the organisation for the other app.",
+        )
+    if len(set(apps)) != 1:
+        raise errors.ValidationFailed(
+            "A service account of an organisation operates exactly one app.", details={"field": "apps"}
+        )
 
 
 def check_name(name: str) -> None:

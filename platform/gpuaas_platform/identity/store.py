@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from gpuaas_contract.bindings import RoleBinding
 from gpuaas_contract.identity import Binding, Org, Project, ServiceAccount
+from gpuaas_contract.org_accounts import AcceptedAccount
 from gpuaas_contract.users import User
 
 from gpuaas_platform.kit import clock, db, ids
@@ -19,9 +20,17 @@ SERVICE_ACCOUNTS = Table(
     "service_accounts",
     ServiceAccount,
     "service_account_id",
-    project_id=lambda account: account.project_id,
+    project_id=lambda account: owner_of(account),
     name=lambda account: account.name,
     state=lambda account: account.state,
+)
+"""The column `project_id` has the owner: for an account of an organisation, the id of the organisation."""
+ACCEPTED_ACCOUNTS = Table(
+    "accepted_accounts",
+    AcceptedAccount,
+    "acceptance_id",
+    project_id=lambda accepted: accepted.project_id,
+    service_account_id=lambda accepted: accepted.service_account_id,
 )
 
 PEOPLE_TOPIC = "people"
@@ -58,6 +67,25 @@ async def users_with_ids(reader: db.Reader, user_ids: Sequence[str]) -> list[Use
 async def accounts_with_ids(reader: db.Reader, account_ids: Sequence[str]) -> list[ServiceAccount]:
     where = f"service_account_id IN ({db.marks(len(account_ids))})"
     return await SERVICE_ACCOUNTS.find(reader, where, *account_ids)
+
+
+def owner_of(account: ServiceAccount) -> str:
+    """Return the id of the project or, for an account of an organisation, of the organisation that owns it."""
+    return account.project_id or account.org_id
+
+
+async def accepting_projects(reader: db.Reader, account_ids: Sequence[str]) -> dict[str, list[str]]:
+    """Return the projects that accept these accounts, by account id; accounts that no project accepts are left out."""
+    projects: dict[str, list[str]] = defaultdict(list)
+    sql = f"""SELECT service_account_id, project_id FROM accepted_accounts
+              WHERE service_account_id IN ({db.marks(len(account_ids))})"""  # noqa: S608 - marks are ours
+    for row in await reader.all(sql, *account_ids):
+        projects[row[0]].append(row[1])
+    return projects
+
+
+async def forget_acceptances(tx: db.Tx, project_id: str) -> None:
+    await tx.run("DELETE FROM accepted_accounts WHERE project_id = $1", project_id)
 
 
 async def accounts_to_bind(reader: db.Reader) -> list[ServiceAccount]:

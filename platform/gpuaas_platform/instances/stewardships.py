@@ -81,6 +81,15 @@ async def withdraw(tx: db.Tx, instance_id: str, now: datetime.datetime) -> None:
         await put(tx, [row._replace(steward=steward_rules.withdrawn(row.steward, 1, now))])
 
 
+async def withdraw_from(tx: db.Tx, project_id: str, actor_id: str, now: datetime.datetime) -> None:
+    """End all stewardships that the account holds in the project."""
+    sql = """SELECT stewardships.instance_id, stewardships.document, is_unobserved FROM stewardships
+             JOIN instances ON instances.instance_id = stewardships.instance_id WHERE instances.project_id = $1"""
+    rows = [_row(row) for row in await tx.all(sql, project_id)]
+    held = [row for row in rows if row.steward.actor_id == actor_id]
+    await put(tx, [row._replace(steward=steward_rules.withdrawn(row.steward, 1, now)) for row in held])
+
+
 async def raise_epochs(tx: db.Tx, by: int) -> None:
     """Raise the epochs of all stewardships and end their leases."""
     sql = "SELECT instance_id, document, is_unobserved FROM stewardships"

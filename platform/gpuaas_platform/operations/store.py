@@ -265,6 +265,11 @@ async def held_under(
     return candidates[0] if candidates else None
 
 
+async def held_by(reader: db.Reader, project_id: str, actor_id: str) -> list[OperationHead]:
+    """Return the open operations of the project that the account has claimed."""
+    return await heads(reader, f"project_id = $1 AND lease_actor_id = $2 AND {_OPEN}", project_id, actor_id)
+
+
 async def apps_operated_by(reader: db.Reader, project_id: str, actor_id: str) -> set[str]:
     """Return the apps of operations that the account has claimed now, or that name it as operator."""
     sql = """SELECT DISTINCT app_slug FROM operations

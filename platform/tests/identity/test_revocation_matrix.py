@@ -57,6 +57,21 @@ MATRIX: dict[str, Revocation] = {
         holders.unbind_account,
         _of_account(stream=OF_THE_PROJECT),
     ),
+    "a project dismisses an account of the organisation": (
+        holders.account_of_org,
+        holders.dismiss_account,
+        _of_account(),
+    ),
+    "an account of the organisation is deleted": (
+        holders.account_of_org,
+        holders.delete_account_of_org,
+        _of_account(),
+    ),
+    "the entitlement is disabled, for an account of the organisation": (
+        holders.account_of_org,
+        holders.withdraw_entitlement,
+        _of_account(),
+    ),
     "the entitlement is disabled, during a deploy": (
         holders.deployer,
         holders.withdraw_entitlement,
@@ -132,7 +147,7 @@ async def _operation(holder: Holder, revoke: Revoke) -> None:
     await held.heartbeat()
     await revoke(holder)
     for report in (held.heartbeat, lambda: held.step("install"), held.complete, held.fail):
-        with pytest.raises(_LOST):
+        with pytest.raises((*_LOST, errors.NotFound)):
             await report()
 
 
@@ -151,7 +166,7 @@ async def _machine_access(holder: Holder, revoke: Revoke) -> None:
 
 async def _secret(holder: Holder, revoke: Revoke) -> None:
     await revoke(holder)
-    with pytest.raises(_LOST):
+    with pytest.raises((*_LOST, errors.NotFound)):
         await holder.working().open(holder.delivery_id)
 
 

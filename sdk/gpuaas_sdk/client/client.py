@@ -31,6 +31,9 @@ WATCH_WAIT_S = 25.0
 WATCH_DEADLINE_S = 300.0
 """Time limit of one call while watching: a restart or an upgrade of the server may take this long."""
 
+_CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=500)
+"""A controller waits in each of its projects, so a limit would let the requests of some wait for those of others."""
+
 
 class Tagged(NamedTuple, Generic[Answer]):
     """An answer with its entity tag. Pass the tag as `if_match` to change the resource only if it is unchanged."""
@@ -51,7 +54,8 @@ class Client:
         self.server = server.rstrip("/")
         """The address of the server, without a slash at its end."""
         self._auth = auth
-        self._http = httpx.AsyncClient(base_url=self.server, verify=_trust(self.server, ca_file), trust_env=False)
+        trust = _trust(self.server, ca_file)
+        self._http = httpx.AsyncClient(base_url=self.server, verify=trust, trust_env=False, limits=_CONNECTIONS)
 
     async def __aenter__(self) -> Self:
         return self

@@ -21,6 +21,7 @@ from gpuaas_sdk.controller.gauges import Gauge, Gauges
 from gpuaas_sdk.controller.handlers import ActionHandler, Handler, PreviewHandler
 from gpuaas_sdk.controller.health import HEALTH_CHECK_WORKS, HealthSettings
 from gpuaas_sdk.controller.operation import Operation
+from gpuaas_sdk.controller.projects import ProjectRunners
 from gpuaas_sdk.controller.reconciliation import Health, Reconciliation, Requested
 from gpuaas_sdk.controller.rules import MembersFailed, Results
 from gpuaas_sdk.controller.runner import Runner, RunnerSettings
@@ -62,6 +63,7 @@ __all__ = [
     "PosixPerson",
     "Preview",
     "PreviewHandler",
+    "ProjectRunners",
     "Reconciliation",
     "Refused",
     "RefusedObservation",

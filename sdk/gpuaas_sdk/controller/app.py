@@ -16,6 +16,7 @@ from gpuaas_sdk.controller.command import AppCommand
 from gpuaas_sdk.controller.declared_steps import DeclaredStep, Look
 from gpuaas_sdk.controller.gauges import Gauges
 from gpuaas_sdk.controller.handlers import ActionHandler, Handler, Handlers, PreviewHandler
+from gpuaas_sdk.controller.logs import Redaction
 from gpuaas_sdk.controller.operation import Operation
 from gpuaas_sdk.controller.operation.machines import Connect
 from gpuaas_sdk.controller.reconciliation import Health
@@ -167,11 +168,12 @@ class App:
         connect: Connect = machine.connect,
         spans: Spans | None = None,
         gauges: Gauges | None = None,
+        redaction: Redaction | None = None,
     ) -> Runner:
         """Return a runner that claims and runs this app's operations. Tests pass their own settings and machines.
 
         With `spans`, each operation, step and command on a machine is a span of the request's trace. `gauges` gets what
-        the health handler measures."""
+        the health handler measures. `redaction` is shared by the runners of a process that serves several projects."""
         return Runner(
             client,
             project_id=project_id,
@@ -182,6 +184,7 @@ class App:
             connect=connect,
             spans=spans,
             gauges=gauges,
+            redaction=redaction,
         )
 
     def unkept(self) -> list[str]:

@@ -23,6 +23,8 @@ from gpuaas_sdk.auth import ServiceAccount
 from gpuaas_sdk.client import Client
 from gpuaas_sdk.controller import logs, metrics, service
 from gpuaas_sdk.controller.gauges import Gauges
+from gpuaas_sdk.controller.logs import Redaction
+from gpuaas_sdk.controller.projects import ProjectRunners
 from gpuaas_sdk.controller.runner import Runner
 from gpuaas_sdk.outcomes import NoAnswer
 from gpuaas_sdk.traces import Spans
@@ -31,7 +33,8 @@ EXIT_USAGE = 64
 EXIT_REFUSED = 77
 _EXAMPLE = (
     "--server http://127.0.0.1:7070 --project proj_1 --credentials key.json. "
-    "GPUAAS_SERVER, GPUAAS_PROJECT and GPUAAS_CREDENTIALS replace missing flags."
+    "GPUAAS_SERVER, GPUAAS_PROJECT and GPUAAS_CREDENTIALS replace missing flags. Without a project, the controller "
+    "serves every project that the service account can see."
 )
 START_ATTEMPT_S = 3.0
 START_PAUSE_S = 1.0
@@ -40,11 +43,18 @@ log = structlog.get_logger()
 
 
 class MakeRunner(Protocol):
-    """Takes a client, a project id, the controller's name, a span exporter and the gauges, and returns a runner of the
-    app."""
+    """Takes a client, a project id, the controller's name and what the runners of the process share, and returns a
+    runner of the app."""
 
     def __call__(
-        self, client: Client, project_id: str, name: str, *, spans: Spans | None, gauges: Gauges | None
+        self,
+        client: Client,
+        project_id: str,
+        name: str,
+        *,
+        spans: Spans | None,
+        gauges: Gauges | None,
+        redaction: Redaction | None,
     ) -> Runner: ...
 
 
@@ -108,7 +118,12 @@ def _run(app_slug: str, options: argparse.Namespace, make_runner: MakeRunner, un
     logs.configure()
     structlog.contextvars.bind_contextvars(app=app_slug)
     spans, gauges = _open_spans(app_slug), Gauges() if options.metrics else None
-    runner = make_runner(client, options.project, options.name, spans=spans, gauges=gauges)
+    redaction = Redaction(logs.PROCESS_SECRETS_MAX)
+
+    def make(project_id: str) -> Runner:
+        return make_runner(client, project_id, options.name, spans=spans, gauges=gauges, redaction=redaction)
+
+    runner = make(options.project) if options.project else ProjectRunners(client, make)
     try:
         return asyncio.run(_serve(client, runner, gauges, options.metrics or ""))
     finally:
@@ -155,7 +170,7 @@ def _parse(app_slug: str, argv: Sequence[str], own: Mapping[str, AppCommand]) ->
     run = commands.add_parser(
         "run",
         help="run the controller",
-        description=f"Run the operations of {app_slug} instances in one project.",
+        description=f"Run the operations of {app_slug} instances in one project, or in all that accept the account.",
         epilog=f"Example: %(prog)s {_EXAMPLE}",
     )
     install = commands.add_parser(
@@ -173,7 +188,7 @@ def _parse(app_slug: str, argv: Sequence[str], own: Mapping[str, AppCommand]) ->
     options = root.parse_args(argv)
     if options.command not in ("run", "install"):
         return options
-    for flag in ("server", "project", "credentials"):
+    for flag in ("server", "credentials"):
         if not getattr(options, flag):
             {"run": run, "install": install}[options.command].error(
                 f"--{flag} is missing and GPUAAS_{flag.upper()} is not set"
@@ -183,7 +198,12 @@ def _parse(app_slug: str, argv: Sequence[str], own: Mapping[str, AppCommand]) ->
 
 def _add_options(parser: argparse.ArgumentParser, app_slug: str) -> None:
     parser.add_argument("--server", metavar="URL", default=os.environ.get("GPUAAS_SERVER", ""))
-    parser.add_argument("--project", metavar="ID", default=os.environ.get("GPUAAS_PROJECT", ""))
+    parser.add_argument(
+        "--project",
+        metavar="ID",
+        default=os.environ.get("GPUAAS_PROJECT", ""),
+        help="the only project to serve; default: every project that the service account can see",
+    )
     parser.add_argument(
         "--credentials",
         metavar="FILE",
@@ -238,7 +258,7 @@ def _open_spans(app_slug: str) -> Spans | None:
         return None
 
 
-async def _serve(client: Client, runner: Runner, gauges: Gauges | None, address: str) -> int:
+async def _serve(client: Client, runner: Runner | ProjectRunners, gauges: Gauges | None, address: str) -> int:
     async with client, contextlib.AsyncExitStack() as services:
         if gauges is not None:
             try:
@@ -263,7 +283,7 @@ async def _serve(client: Client, runner: Runner, gauges: Gauges | None, address:
     return 0
 
 
-async def _work(client: Client, runner: Runner) -> None:
+async def _work(client: Client, runner: Runner | ProjectRunners) -> None:
     await _until_reachable(client)
     log.info("controller.started", server=client.server)
     await runner.run()

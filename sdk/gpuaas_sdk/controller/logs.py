@@ -92,8 +92,8 @@ class LineCollector(Protocol):
 class ProcessLog:
     """The newest lines of this process that belong to no operation: a ring of the size that the platform stores."""
 
-    def __init__(self) -> None:
-        self.redaction = Redaction(PROCESS_SECRETS_MAX)
+    def __init__(self, redaction: Redaction | None = None) -> None:
+        self.redaction = redaction or Redaction(PROCESS_SECRETS_MAX)
         """Values that any operation of this process received."""
         self.number = 0
         """Number of the newest line."""

@@ -23,7 +23,7 @@ from gpuaas_sdk.controller.gauges import Gauges
 from gpuaas_sdk.controller.handlers import Handlers
 from gpuaas_sdk.controller.health import HealthLoop, HealthSettings
 from gpuaas_sdk.controller.lease import Lease
-from gpuaas_sdk.controller.logs import OperationLog
+from gpuaas_sdk.controller.logs import OperationLog, Redaction
 from gpuaas_sdk.controller.operation import Operation
 from gpuaas_sdk.controller.operation.machines import Connect
 from gpuaas_sdk.controller.self_report import SelfReport
@@ -42,7 +42,8 @@ class RunnerSettings:
     claim_wait_s: float = 20.0
     """How long one claim waits at the platform for an operation."""
     operations_max: int = 64
-    """How many operations run at the same time. Many, because an operation that waits must not delay a preview."""
+    """How many operations of a project run at the same time. Many, because an operation that waits must not delay a
+    preview."""
     refused_pause_s: float = 5.0
     """Pause after the platform refused a claim or did not answer it."""
     stop_s: float = 10.0
@@ -92,6 +93,7 @@ class Runner:
         connect: Connect = machine.connect,
         spans: Spans | None = None,
         gauges: Gauges | None = None,
+        redaction: Redaction | None = None,
     ) -> None:
         self._client = client
         self._app_slug = handlers.app_slug
@@ -104,7 +106,7 @@ class Runner:
         self._spans = spans
         self._gauges = gauges
         self._runs: dict[str, _Run] = {}
-        self._self_report = SelfReport(settings.report_every_s)
+        self._self_report = SelfReport(settings.report_every_s, redaction=redaction)
         self._health_loop = self._make_health_loop()
 
     async def run(self) -> None:

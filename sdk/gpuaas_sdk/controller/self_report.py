@@ -15,7 +15,7 @@ from gpuaas_contract.protocol.controllers import SILENT_AFTER
 from msgspec.structs import replace
 
 from gpuaas_sdk.controller import logs
-from gpuaas_sdk.controller.logs import ProcessLog
+from gpuaas_sdk.controller.logs import ProcessLog, Redaction
 
 _UNCHANGED_EVERY_S = SILENT_AFTER.total_seconds() / 2
 """An unchanged report is sent this often: a process that reports nothing for `SILENT_AFTER` counts as ended."""
@@ -33,9 +33,12 @@ class NotedFailure(NamedTuple):
 class SelfReport:
     """The state of this process, as the platform shows it."""
 
-    def __init__(self, every_s: float, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """`every_s`: the shortest interval between two reports. Claims can follow each other closely."""
-        self.log = ProcessLog()
+    def __init__(
+        self, every_s: float, *, clock: Callable[[], float] = time.monotonic, redaction: Redaction | None = None
+    ) -> None:
+        """`every_s`: the shortest interval between two reports. Claims can follow each other closely. `redaction`: the
+        values that all runners of this process replace."""
+        self.log = ProcessLog(redaction)
         self._every_s = every_s
         self._clock = clock
         self._sent_at = 0.0

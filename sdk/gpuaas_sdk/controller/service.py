@@ -77,6 +77,7 @@ class Controller:
     command: Sequence[str]
     server: str
     project: str
+    """The only project to serve; empty: every project that the service account can see."""
     name: str
     credentials: Path
     ca_file: Path | None
@@ -91,7 +92,8 @@ class Controller:
 
 def unit(controller: Controller) -> str:
     files = {"key.json": controller.credentials, **({"ca.crt": controller.ca_file} if controller.ca_file else {})}
-    options = {"server": controller.server, "project": controller.project, "name": controller.name}
+    project = {"project": controller.project} if controller.project else {}
+    options = {"server": controller.server, **project, "name": controller.name}
     options |= {"metrics": controller.metrics} if controller.metrics else {}
     words = [*controller.command, "run", *(word for name, value in options.items() for word in (f"--{name}", value))]
     given = ["--credentials", "%d/key.json", *(["--ca-file", "%d/ca.crt"] if controller.ca_file else [])]

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from gpuaas_sdk.controller import App, Operation
-from gpuaas_sdk.testing import FakePlatform, free_port, serving
+from gpuaas_sdk.testing import FakeOrganisation, FakePlatform, free_port, serving
 
 CONTROLLER = """
 import asyncio, pathlib, sys
@@ -111,6 +111,32 @@ async def test_kill_9_is_harmless_and_sigterm_ends_with_0(script: Path) -> None:
     assert (claimed["app"], claimed["operation_id"]) == ("demo", operation_id)
     assert (claimed["correlation_id"], claimed["instance_id"]) == (ended.correlation_id, ended.instance_id)
     assert platform.client_secret not in log.decode()
+
+
+async def test_without_a_project_the_controller_serves_every_project_that_it_can_see(script: Path) -> None:
+    organisation = FakeOrganisation("demo", ["prj_a", "prj_b"])
+    script.with_name("go").touch()
+    key = {"key_id": organisation.key_id, "client_secret": organisation.client_secret}
+    script.with_name("key.json").write_text(json.dumps(key))
+    asked = {}
+    for project_id in ("prj_a", "prj_b"):
+        organisation.accept(project_id)
+        platform = organisation.projects[project_id]
+        asked[project_id] = platform.request(platform.add_instance({}), "deploy").operation_id
+    environment = {name: value for name, value in os.environ.items() if name != "GPUAAS_PROJECT"}
+    async with serving(organisation.app) as server:
+        flags = ("run", "--server", server, "--credentials", str(script.with_name("key.json")))
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, str(script), *flags, stderr=asyncio.subprocess.PIPE, env=environment
+        )
+        for project_id, operation_id in asked.items():
+            assert (await organisation.projects[project_id].ended(operation_id)).status == "succeeded"
+        process.send_signal(signal.SIGTERM)
+        _, log = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 0
+    lines = [json.loads(line) for line in log.splitlines()]
+    claimed = {line["project_id"] for line in lines if line["event"] == "operation.claimed"}
+    assert claimed == {"prj_a", "prj_b"}
 
 
 async def test_a_server_that_is_down_is_waited_for(script: Path) -> None:

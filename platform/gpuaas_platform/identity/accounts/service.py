@@ -1,4 +1,5 @@
-"""Service accounts and their keys. A key's secret is shown once. A token made with a key expires with the key."""
+"""Service accounts of a project or an organisation, and their keys. A key's secret is shown once. A token made with a
+key expires with the key."""
 
 import datetime
 import functools
@@ -9,7 +10,14 @@ import msgspec
 from gpuaas_contract import errors
 from gpuaas_contract.event_types import ServiceAccountBound
 from gpuaas_contract.identity import RotateServiceAccountKey, ServiceAccount, ServiceAccountKey, ServiceAccountKeyInfo
-from gpuaas_contract.paths import ProjectPath, ServiceAccountKeyPath, ServiceAccountPath
+from gpuaas_contract.paths import (
+    OrgAccountKeyPath,
+    OrgAccountPath,
+    OrgPath,
+    ProjectPath,
+    ServiceAccountKeyPath,
+    ServiceAccountPath,
+)
 from gpuaas_contract.permissions import PROGRAM_KEYS, ROLES
 from gpuaas_contract.wire import NoBody, Page, PageQuery
 
@@ -19,7 +27,12 @@ from gpuaas_platform.identity.tokens import store as token_store
 from gpuaas_platform.kit import db, ids, paging, structs
 from gpuaas_platform.record import service as record
 
-_IN_PROJECT = "project_id = $1 AND state <> 'deleted'"
+_OWNED = "project_id = $1 AND state <> 'deleted'"
+"""The accounts of a project or of an organisation."""
+
+OwnerCall = Call[ProjectPath] | Call[OrgPath]
+AccountCall = Call[ServiceAccountPath] | Call[OrgAccountPath]
+KeyCall = Call[ServiceAccountKeyPath] | Call[OrgAccountKeyPath]
 
 
 @dataclass(frozen=True)
@@ -30,15 +43,16 @@ class Reach:
     permissions: Collection[str]
 
 
-async def create(tx: db.Tx, call: Call[ProjectPath], name: str, reach: Reach) -> ServiceAccount:
+async def create(tx: db.Tx, call: OwnerCall, name: str, reach: Reach) -> ServiceAccount:
     rules.check_name(name)
-    project = call.in_project()
-    if await store.SERVICE_ACCOUNTS.find(tx, f"{_IN_PROJECT} AND name = $2", project.project_id, name):
-        raise errors.Conflict(f"The project already has a service account named {name}.")
+    owner = call.owner
+    if await store.SERVICE_ACCOUNTS.find(tx, f"{_OWNED} AND name = $2", _owner_id(call), name):
+        kind = "project" if owner.project_id else "organisation"
+        raise errors.Conflict(f"The {kind} already has a service account named {name}.")
     account = ServiceAccount(
         service_account_id=ids.new("sa"),
-        org_id=project.org_id,
-        project_id=project.project_id,
+        org_id=owner.org_id,
+        project_id=owner.project_id,
         name=name,
         state="active",
         created_by=call.caller.actor_id,
@@ -51,7 +65,7 @@ async def create(tx: db.Tx, call: Call[ProjectPath], name: str, reach: Reach) ->
     return account
 
 
-async def bind(tx: db.Tx, call: Call[ServiceAccountPath], reach: Reach) -> ServiceAccount:
+async def bind(tx: db.Tx, call: AccountCall, reach: Reach) -> ServiceAccount:
     account = await set_reach(tx, call.origin, await _not_deleted(tx, call), reach)
     call.details.update(apps=account.apps, permissions=account.permissions)
     return account
@@ -68,25 +82,37 @@ async def set_reach(
     return bound
 
 
-async def list_accounts(reader: db.Reader, call: Call[ProjectPath, PageQuery]) -> Page[ServiceAccount]:
-    return await paging.documents(reader, store.SERVICE_ACCOUNTS, call.query, _IN_PROJECT, call.path.project_id)
+async def list_accounts(
+    reader: db.Reader, call: Call[ProjectPath, PageQuery] | Call[OrgPath, PageQuery]
+) -> Page[ServiceAccount]:
+    return await paging.documents(reader, store.SERVICE_ACCOUNTS, call.query, _OWNED, _owner_id(call))
 
 
-async def get(reader: db.Reader, call: Call[ServiceAccountPath]) -> ServiceAccount:
-    """Return the account that the path names by id or name. It must belong to the project of the path."""
-    account = await _named(reader, call.path.project_id, call.path.service_account_id)
+async def get(reader: db.Reader, call: AccountCall) -> ServiceAccount:
+    """Return the account that the path names by id or name. It must belong to the project or organisation there."""
+    account = await owned(reader, _owner_id(call), call.path.service_account_id)
     if account is None:
         raise errors.NotFound
     return account
 
 
+async def owned(reader: db.Reader, owner_id: str, named: str) -> ServiceAccount | None:
+    """Return the account of a project or organisation with this id or name. A deleted one is found only by its id."""
+    account = await store.SERVICE_ACCOUNTS.get(reader, named)
+    if account is None:
+        accounts = await store.SERVICE_ACCOUNTS.find(reader, f"{_OWNED} AND name = $2", owner_id, named)
+        account = next(iter(accounts), None)
+    return account if account is not None and store.owner_of(account) == owner_id else None
+
+
 async def owned_by(reader: db.Reader, project_id: str) -> list[str]:
-    return await store.SERVICE_ACCOUNTS.keys(reader, _IN_PROJECT, project_id)
+    return await store.SERVICE_ACCOUNTS.keys(reader, _OWNED, project_id)
 
 
 async def active(reader: db.Reader, project_id: str, named: str) -> ServiceAccount | None:
-    """Return the project's active account with this id or name; None if there is none."""
-    account = await _named(reader, project_id, named)
+    """Return the active account with this id or name that may work in the project: its own or, if it has none with this
+    name, one that it accepts. None if there is none."""
+    account = await owned(reader, project_id, named) or await _accepted(reader, project_id, named)
     return account if account is not None and account.state == "active" else None
 
 
@@ -103,24 +129,24 @@ async def bind_at_upgrade(tx: db.Tx, origin: Origin, account: ServiceAccount, ap
     await store.forget_account_to_bind(tx, target)
 
 
-async def disable(tx: db.Tx, call: Call[ServiceAccountPath], _: NoBody) -> ServiceAccount:
+async def disable(tx: db.Tx, call: AccountCall, _: NoBody) -> ServiceAccount:
     account = await _not_deleted(tx, call)
     await token_store.end_tokens_of(tx, account.service_account_id)
     return await _to_state(tx, account, "disabled")
 
 
-async def enable(tx: db.Tx, call: Call[ServiceAccountPath], _: NoBody) -> ServiceAccount:
+async def enable(tx: db.Tx, call: AccountCall, _: NoBody) -> ServiceAccount:
     return await _to_state(tx, await _not_deleted(tx, call), "active")
 
 
-async def delete(tx: db.Tx, call: Call[ServiceAccountPath], _: NoBody) -> ServiceAccount:
+async def delete(tx: db.Tx, call: AccountCall, _: NoBody) -> ServiceAccount:
     account = await get(tx, call)
     await token_store.end_keys_of(tx, account.service_account_id)
     await token_store.end_tokens_of(tx, account.service_account_id)
     return await _to_state(tx, account, "deleted")
 
 
-async def create_key(tx: db.Tx, call: Call[ServiceAccountPath], _: NoBody) -> ServiceAccountKey:
+async def create_key(tx: db.Tx, call: AccountCall, _: NoBody) -> ServiceAccountKey:
     account = await _not_deleted(tx, call)
     secret, key_id = ids.new_secret("sak"), ids.new("key")
     await token_store.add_key(
@@ -129,13 +155,15 @@ async def create_key(tx: db.Tx, call: Call[ServiceAccountPath], _: NoBody) -> Se
     return ServiceAccountKey(key_id=key_id, service_account_id=account.service_account_id, client_secret=secret)
 
 
-async def list_keys(reader: db.Reader, call: Call[ServiceAccountPath, PageQuery]) -> Page[ServiceAccountKeyInfo]:
+async def list_keys(
+    reader: db.Reader, call: Call[ServiceAccountPath, PageQuery] | Call[OrgAccountPath, PageQuery]
+) -> Page[ServiceAccountKeyInfo]:
     account = await get(reader, call)
     read = functools.partial(token_store.keys_of, reader, account.service_account_id, call.now)
     return await paging.page("keys", call.query, read, lambda key: key.key_id)
 
 
-async def rotate_key(tx: db.Tx, call: Call[ServiceAccountKeyPath], body: RotateServiceAccountKey) -> ServiceAccountKey:
+async def rotate_key(tx: db.Tx, call: KeyCall, body: RotateServiceAccountKey) -> ServiceAccountKey:
     old = await _key(tx, call)
     new = await create_key(tx, call, NoBody())
     ends_at = call.now + datetime.timedelta(seconds=body.grace_s)
@@ -146,13 +174,13 @@ async def rotate_key(tx: db.Tx, call: Call[ServiceAccountKeyPath], body: RotateS
     return new
 
 
-async def revoke_key(tx: db.Tx, call: Call[ServiceAccountKeyPath], _: NoBody) -> ServiceAccountKeyInfo:
+async def revoke_key(tx: db.Tx, call: KeyCall, _: NoBody) -> ServiceAccountKeyInfo:
     key = await _key(tx, call)
     await token_store.end_key(tx, key.key_id)
     return key
 
 
-async def _key(tx: db.Tx, call: Call[ServiceAccountKeyPath]) -> ServiceAccountKeyInfo:
+async def _key(tx: db.Tx, call: KeyCall) -> ServiceAccountKeyInfo:
     account = await get(tx, call)
     key = await token_store.key(tx, account.service_account_id, call.path.key_id, call.now)
     if key is None:
@@ -160,16 +188,17 @@ async def _key(tx: db.Tx, call: Call[ServiceAccountKeyPath]) -> ServiceAccountKe
     return key
 
 
-async def _named(reader: db.Reader, project_id: str, named: str) -> ServiceAccount | None:
-    """Return the project's account with this id or name. A deleted account can be found only by its id."""
-    account = await store.SERVICE_ACCOUNTS.get(reader, named)
-    if account is None:
-        accounts = await store.SERVICE_ACCOUNTS.find(reader, f"{_IN_PROJECT} AND name = $2", project_id, named)
-        account = next(iter(accounts), None)
-    return account if account is not None and account.project_id == project_id else None
+async def _accepted(reader: db.Reader, project_id: str, named: str) -> ServiceAccount | None:
+    present = await store.ACCEPTED_ACCOUNTS.find(reader, "project_id = $1", project_id)
+    ids_of = [item.service_account_id for item in present if named in (item.service_account_id, item.name)]
+    return await store.SERVICE_ACCOUNTS.get(reader, ids_of[0]) if ids_of else None
 
 
-async def _not_deleted(tx: db.Tx, call: Call[ServiceAccountPath]) -> ServiceAccount:
+def _owner_id(call: Call) -> str:
+    return call.owner.project_id or call.owner.org_id
+
+
+async def _not_deleted(tx: db.Tx, call: AccountCall) -> ServiceAccount:
     account = await get(tx, call)
     if account.state == "deleted":
         raise errors.Conflict(f"The service account {account.name} was deleted.", fix="Create a new one.")

@@ -5,7 +5,7 @@ import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
@@ -78,19 +78,28 @@ class Account:
     permissions: frozenset[str]
 
 
+@dataclass(frozen=True)
+class SignIn:
+    """The key of the service account, and the tokens that were issued for it."""
+
+    key_id: str = "key_test"
+    client_secret: str = field(default_factory=lambda: secrets.token_hex(8))
+    tokens: set[str] = field(default_factory=set)
+
+
 class Edge:
     """The fake platform's API: one service account can use one project, and its calls are recorded for the test."""
 
-    def __init__(self, project_id: str, account: Account, client_secret: str) -> None:
+    def __init__(self, project_id: str, account: Account, sign_in: SignIn) -> None:
         self.calls: list[tuple[str, Any]] = []
         self.answers_to_lose: Counter[str] = Counter()
-        self.tokens: set[str] = set()
+        self.tokens = sign_in.tokens
         self.on_call: OnCall = _serve_call
         self.refusals: list[tuple[str, str]] = []
         """Endpoint and error code of every refused call."""
         self._project_id = project_id
         self._account = account
-        self._client_secret = client_secret
+        self._client_secret = sign_in.client_secret
         self._keys: set[str] = set()
 
     def routes(self) -> list[Route]:

@@ -4,7 +4,6 @@ A test requests operations, runs an app's `Runner` against the fake platform, an
 
 import asyncio
 import datetime
-import secrets as random_secrets
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -27,7 +26,7 @@ from gpuaas_sdk.auth import ServiceAccount
 from gpuaas_sdk.client import Client
 from gpuaas_sdk.testing.platform import rows
 from gpuaas_sdk.testing.platform.artifacts import Artifacts
-from gpuaas_sdk.testing.platform.edge import Account, Changes, Edge, OnCall
+from gpuaas_sdk.testing.platform.edge import Account, Changes, Edge, OnCall, SignIn
 from gpuaas_sdk.testing.platform.observations import Observations
 from gpuaas_sdk.testing.platform.records import Clock, Records
 from gpuaas_sdk.testing.platform.routes import Locate, Routes, by_name
@@ -59,18 +58,21 @@ class FakePlatform:
         steward: StewardSpec = StewardSpec(),  # noqa: B008 - frozen
         clock: Clock = lambda: datetime.datetime.now(datetime.UTC),
         locate: Locate = by_name,
+        project_id: str = "prj_test",
+        sign_in: SignIn | None = None,
     ) -> None:
         """`locate` returns where a controller logs in to a machine, if machines exist apart from `FakeMachines`.
 
         `secret_purposes` and `steward` must be those that the app's manifest declares; so must `permissions`, if its
-        `controller` lists any."""
+        `controller` lists any. `sign_in` is shared by the projects of a `FakeOrganisation`."""
         self.app_slug = app_slug
         """The app that the service account operates."""
-        self.project_id = "prj_test"
+        self.project_id = project_id
         """The project of all instances."""
-        self.key_id = "key_test"
+        sign_in = sign_in or SignIn()
+        self.key_id = sign_in.key_id
         """The key of the service account."""
-        self.client_secret = random_secrets.token_hex(8)
+        self.client_secret = sign_in.client_secret
         """The secret of the key."""
         self.records = Records(self.project_id, clock)
         account = Account(self.key_id, frozenset({app_slug}), frozenset(permissions))
@@ -80,7 +82,9 @@ class FakePlatform:
         self.secrets = Secrets(self.records, self.runtime, secret_purposes)
         self.artifacts = Artifacts(self.records, self.runtime)
         self.usage = Usage(self.records, self.runtime, self.stewards)
-        self._edge = Edge(self.project_id, account, self.client_secret)
+        self.visible_projects: Callable[[], Sequence[str]] = lambda: [self.project_id]
+        """Returns the projects that the service account can see."""
+        self._edge = Edge(self.project_id, account, sign_in)
         self._changes = Changes()
         routes = Routes(
             edge=self._edge,
@@ -93,6 +97,7 @@ class FakePlatform:
             artifacts=self.artifacts,
             usage=self.usage,
             locate=locate,
+            visible_projects=lambda: self.visible_projects(),
         )
         self.app = Starlette(routes=routes.all())
 
@@ -279,6 +284,12 @@ class FakePlatform:
     def expire_lease(self, operation_id: str) -> None:
         """Let the lease expire now, as if its controller had sent no heartbeats."""
         self.runtime.expire_lease(operation_id)
+        self._changes.wake()
+
+    def end_leases(self) -> None:
+        """Take all work away from the service account, as if the project had dismissed it. It must claim again."""
+        self.runtime.end_leases()
+        self.stewards.withdraw_all()
         self._changes.wake()
 
     def instance(self, instance_id: str) -> Instance:

@@ -15,6 +15,7 @@ from gpuaas_contract.catalog import PROJECT_APP_GET, AppVersion
 from gpuaas_contract.controllers import CONTROLLER_LIST, CONTROLLER_LOG, Controller, ControllerLogLine
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.errors import ApiError
+from gpuaas_contract.identity import PROJECT_LIST, Project
 from gpuaas_contract.instances import INSTANCE_GET, INSTANCE_LIST, MEMBER_GET, MEMBER_LIST, Instance, Member
 from gpuaas_contract.lifecycles import GONE_MEMBER
 from gpuaas_contract.operations import OPERATION_GET, OPERATION_LOG, LogLine, Operation, OperationQuery, Receipt
@@ -92,12 +93,14 @@ class Routes:
     artifacts: Artifacts
     usage: Usage
     locate: Locate = by_name
+    visible_projects: Callable[[], Sequence[str]] = tuple
 
     def all(self) -> list[Route]:
         """Return every route."""
         route, runtime = self.edge.route, self.runtime
         return [
             *self.edge.routes(),
+            route(PROJECT_LIST, self._project_list),
             route(CLAIM, self._claim),
             route(MACHINE_ACCESS, self._machine_access),
             self._change(HEARTBEAT, runtime.heartbeat),
@@ -231,6 +234,14 @@ class Routes:
 
     async def _controller_log(self, body: NoBody, request: Request) -> Page[ControllerLogLine]:
         return _page(request, self.observations.log(request.query_params.get("controller_id", "")))
+
+    async def _project_list(self, body: NoBody, request: Request) -> Page[Project]:
+        made_at = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
+        projects = [
+            Project(project_id=project_id, org_id="org_test", name=project_id, created_at=made_at)
+            for project_id in self.visible_projects()
+        ]
+        return _page(request, projects)
 
     async def _people_list(self, body: NoBody, request: Request) -> Page[PosixPerson]:
         return _page(request, self.records.people)

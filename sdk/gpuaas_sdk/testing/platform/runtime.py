@@ -76,6 +76,12 @@ class Runtime:
             expired = replace(operation.lease, expires_at=self._records.clock())
             self._records.change_operation(operation, lease=expired)
 
+    def end_leases(self) -> None:
+        """End every lease. The operations can be claimed again at once."""
+        for operation in list(self._records.operations.values()):
+            if operation.lease is not None and operation.status not in ENDED_OPERATION:
+                self._records.change_operation(operation, lease=None)
+
     def report_step(self, operation_id: str, body: ReportStep) -> Receipt:
         """Store the step. A step that counts as done does not change any more."""
         operation = self.claimed(operation_id, body.epoch)

@@ -48,6 +48,13 @@ class Stewards:
             lost=[instance_id for instance_id in held if instance_id not in renewals],
         )
 
+    def withdraw_all(self) -> None:
+        """End every stewardship: the epoch of its holder is old from now on."""
+        now = self._records.clock()
+        self.by_instance = {
+            instance_id: rules.withdrawn(steward, 1, now) for instance_id, steward in self.by_instance.items()
+        }
+
     def check(self, instance_id: str, epoch: int) -> Instance:
         """Return the instance; refuse a caller that does not hold its stewardship with this epoch."""
         instance = self._records.instance(instance_id)

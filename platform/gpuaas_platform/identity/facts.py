@@ -1,0 +1,14 @@
+"""What happened to an identity. Domains that depend on it react in the same transaction; see `kit.reactions`."""
+
+from dataclasses import dataclass
+
+from gpuaas_platform.call import Origin
+
+
+@dataclass(frozen=True)
+class AccountDismissed:
+    """A service account of the organisation may do nothing in the project any more."""
+
+    origin: Origin
+    project_id: str
+    service_account_id: str
