@@ -225,6 +225,7 @@ def signed_in(page: Page) -> Callable[[Request], Awaitable[Response]]:
         session = sessions.get(session_id, datetime.datetime.now(datetime.UTC))
         if session is None:
             return to_sign_in(request)
+        request.state.session = session  # a page about a failure has the same navigation
         form = Form()
         if request.method == "POST":
             form = await read_form(request)

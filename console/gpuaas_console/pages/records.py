@@ -21,7 +21,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Machines": ("nodes", "allocations", "grants", "agent-releases"),
     "People and programs": ("users", "bindings", "service-accounts", "credentials", "ssh-keys"),
     "Apps": ("apps", "app-offers", "app-requests", "entitlements", "controllers", "artifacts", "trust-keys"),
-    "Record": ("operations", "events", "audit", "usage"),
+    "History": ("operations", "events", "audit", "usage"),
 }
 SINGLE = ("set-policy", "set-org-policy", "set-platform-policy", "unseal")
 """Changes that belong to no list."""
