@@ -65,9 +65,10 @@ def when(moment: datetime.datetime | None) -> markupsafe.Markup:
     return markupsafe.Markup('<time datetime="{}" title="{}">{}</time>').format(exact, exact, text)
 
 
-def who(actor_id: str, me: Any) -> str:
-    """Return who did something: people see themselves as `you`."""
-    return "you" if me is not None and actor_id.rpartition(":")[2] == me.actor_id else actor_id
+def who(actor: str, session: Any) -> str:
+    """Return who did something by name: people see themselves as `you`. The audit trail has the type before the id."""
+    actor_id = actor.rpartition(":")[2]
+    return "you" if actor_id == session.me.actor_id else session.names.get(actor_id, actor)
 
 
 def prose(text: str) -> markupsafe.Markup:

@@ -179,6 +179,19 @@ def test_a_check_shows_the_running_work_and_changes_nothing(admin: Any, console:
     assert len(operations(console, "drain")) == before
 
 
+def test_a_check_that_is_refused_shows_why_in_place_of_the_wait(admin: Any) -> None:
+    assert "Asking the platform and the app" in admin.page(f"{LAB}/act", verb="start")
+    fields = {"verb": "start", "csrf": admin.csrf}
+    answer = admin.http.post(admin.path(f"{LAB}/act"), data=fields, headers={"HX-Request": "true"})
+    assert answer.status_code == 200, "htmx does not show other answers"
+    assert "start needs it failed or stopped" in answer.text
+
+
+def test_programs_are_shown_by_their_name(admin: Any, failed_add: str) -> None:
+    rows = admin.page("PROJECT/records/audit", action="runtime.fail")
+    assert '<td data-label="Actor">demo-controller</td>' in rows
+
+
 def test_the_console_and_its_command_line_make_the_same_request(admin: Any, console: Console) -> None:
     chosen = {"verb": "drain", "member": members(console)["gpu-3"], "reason": "new memory; $(touch x)"}
     admin.page(f"{LAB}/act", verb="drain")

@@ -49,12 +49,13 @@ async def show(visit: Visit) -> Response:
         calls.every(OPERATION_LIST, query={"instance_id": key, "live": "true"}),
         or_none(calls.every(HOLD_LIST, instance_id=key)),
     )
-    access, controllers, usage, events, gpus = await asyncio.gather(
+    access, controllers, usage, events, gpus, _ = await asyncio.gather(
         or_none(_access(visit, key)),
         or_none(calls.every(CONTROLLER_LIST)),
         or_none(calls.every(USAGE_SUMMARY, query={"instance_id": key})),
         or_none(_events(visit, instance)),
         _gpus(visit, roles.items, members),
+        visit.learn_names(),
     )
     versions = await or_none(calls.every(PROJECT_APP_LIST))
     active = [item for item in active if item.kind != "preview" and not item.reading]

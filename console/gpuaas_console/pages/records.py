@@ -89,6 +89,7 @@ async def show(visit: Visit) -> Response:
         more = bool(older)
     else:
         rows, more = await _rows(visit, kind, everything=everything)
+    await visit.learn_names()
     table = kind.table
     new, of_rows = await _changes(visit, kind)
     cells = [
