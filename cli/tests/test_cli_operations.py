@@ -87,7 +87,7 @@ def test_access_shows_how_to_use_the_app(running: Cli, golden: Golden, steady: S
 
 def test_a_node_in_two_roles_means_the_role_that_can_do_it(running: Cli) -> None:
     would = running("member", "remove", "good", "gpu-1", "--dry-run")
-    assert would.out.startswith("would remove 1 worker of good: gpu-1\n")
+    assert would.out.startswith("would remove 1 worker from good: gpu-1\n")
     assert would.err == "Nothing was changed.\n"
 
 

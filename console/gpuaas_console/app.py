@@ -138,7 +138,9 @@ def _failed(request: Request, error: Exception) -> Response:
     if not isinstance(error, Failure):
         raise error
     name = "_failure.html" if request.headers.get("HX-Request") else "failure.html"
-    html = view.render(name, failure=error, session=None, project=request.path_params.get("project", ""))
+    session = getattr(request.state, "session", None)
+    place = {"project": request.path_params.get("project", ""), "here": request.url.path}
+    html = view.render(name, failure=error, session=session, **place)
     # htmx swaps only successful answers; the live part of a page shows the error in its place.
     status = 200 if request.headers.get("HX-Request") else error.status
     return HTMLResponse(html, status, {"Cache-Control": "no-store"})

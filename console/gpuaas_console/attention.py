@@ -23,6 +23,8 @@ NEARLY = 0.9
 SESSION_ENDS_S = 900
 ENDS_SOON = datetime.timedelta(days=14)
 
+UNWELL = ("failed", "degraded")
+"""Statuses of instances that need attention."""
 Level = Literal["bad", "warn"]
 _ORDER = {"bad": 0, "warn": 1}
 
@@ -36,6 +38,8 @@ class Notice:
     """What the link does, as text for people."""
     url: str = ""
     """Page of the next step; empty if it is not in the console."""
+    project: str = ""
+    """Name of the project; empty if it concerns none."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ class Facts:
 
 def notices(facts: Facts, now: datetime.datetime) -> list[Notice]:
     """Return the notices of a project, worst first."""
-    rows = [_of_instance(facts, instance) for instance in facts.unwell]
+    rows = [of_instance(facts.project_id, item, facts.operations.get(item.last_operation_id)) for item in facts.unwell]
     rows += [*_slow(facts, now), *_controllers(facts, now)]
     rows += [*_requests(facts), *_quotas(facts), *_limits(facts), *_keys(facts, now), *_secrets(facts, now)]
     return sorted(rows, key=lambda notice: _ORDER[notice.level])
@@ -130,11 +134,11 @@ def _of_session(me: Me, now: datetime.datetime) -> list[Notice]:
     return [Notice("warn", me.name, text, "Sessions", "/sessions")]
 
 
-def _of_instance(facts: Facts, instance: Instance) -> Notice:
-    operation = facts.operations.get(instance.last_operation_id)
-    page = link("p", facts.project_id, "instances", instance.instance_id)
+def of_instance(project_id: str, instance: Instance, operation: Operation | None) -> Notice:
+    """Return the notice about an instance that is not well. `operation` is its last one."""
+    page = link("p", project_id, "instances", instance.instance_id)
     if operation is not None and operation.status == "failed":
-        url = link("p", facts.project_id, "operations", operation.operation_id)
+        url = link("p", project_id, "operations", operation.operation_id)
         why = operation.error.message if operation.error else "no reason was reported"
         return Notice("bad", instance.name, f"{operation.kind} failed: {why}", "Choose an exit", url)
     level: Level = "bad" if instance.status == "failed" else "warn"
@@ -196,7 +200,7 @@ def _requests(facts: Facts) -> list[Notice]:
         Notice(
             "warn",
             item.app_slug,
-            f"is requested for this project since {item.requested_at:%d %b %H:%M} UTC: {item.reason or 'no reason'}",
+            f"was requested for this project at {item.requested_at:%d %b %H:%M} UTC: {item.reason or 'no reason'}",
             "Decide",
             url,
         )

@@ -4,6 +4,8 @@ import datetime
 import json
 import re
 import shlex
+import types
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -13,9 +15,9 @@ from gpuaas_cli import output
 from gpuaas_cli.show import steps, story
 
 _TONES = {
-    "good": "running ready succeeded active published verified approved true healthy promoted clean closed",
+    "good": "running ready succeeded success active published verified approved true healthy promoted clean closed",
     "warn": "degraded draining cordoned deprecated quarantined used unknown drained stopped lost warning refused false",
-    "bad": "failed release_failed withdrawn revoked failed_verification expired open error",
+    "bad": "failed failure release_failed withdrawn revoked failed_verification expired open error",
     "busy": "requested deploying provisioning joining accepted starting stopping upgrading rolling_back reconfiguring "
     "deleting removing cancelling releasing pending sanitising queued",
 }
@@ -23,6 +25,7 @@ TONES = {state: tone for tone, states in _TONES.items() for state in states.spli
 """State -> tone. Every other state is `idle`."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Characters that terminals act on, without tab and newline, and those that change the order in which text is shown."""
+_CODE = re.compile(r"`([^`\n]+)`")
 _ACRONYMS = {"gpus": "GPUs", "cpus": "CPUs", "mb": "MB", "id": "id", "sku": "SKU", "ssh": "SSH"}
 ICONS = {"good": "✓", "warn": "!", "bad": "✕", "busy": "◔", "idle": "–"}
 
@@ -62,9 +65,15 @@ def when(moment: datetime.datetime | None) -> markupsafe.Markup:
     return markupsafe.Markup('<time datetime="{}" title="{}">{}</time>').format(exact, exact, text)
 
 
-def who(actor_id: str, me: Any) -> str:
-    """Return who did something: people see themselves as `you`."""
-    return "you" if me is not None and actor_id == me.actor_id else actor_id
+def who(actor: str, session: Any) -> str:
+    """Return who did something by name: people see themselves as `you`. The audit trail has the type before the id."""
+    actor_id = actor.rpartition(":")[2]
+    return "you" if actor_id == session.me.actor_id else session.names.get(actor_id, actor)
+
+
+def prose(text: str) -> markupsafe.Markup:
+    """Return a text of the contract with its `code` in backticks as code."""
+    return markupsafe.Markup(_CODE.sub(r"<code>\1</code>", str(markupsafe.escape(text))))
 
 
 def link(*parts: str, **query: Any) -> str:
@@ -88,15 +97,15 @@ def line(*words: str) -> str:
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", shlex.join(words))
 
 
-def value(item: Any) -> str:
-    """Return a value of an app as text."""
+def value(item: Any, names: Mapping[str, str] = types.MappingProxyType({})) -> str:
+    """Return a value of an app as text, with the name of an id that has one."""
     if isinstance(item, bool):
         return "yes" if item else "no"
     if item is None or item in ([], {}):
         return ""
     if isinstance(item, list) and all(isinstance(part, str) for part in item):
-        return ", ".join(item)
-    return item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
+        return ", ".join(names.get(part, part) for part in item)
+    return names.get(item, item) if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
 
 
 def _environment() -> jinja2.Environment:
@@ -113,6 +122,7 @@ def _environment() -> jinja2.Environment:
         "when": when,
         "tone": tone,
         "who": who,
+        "prose": prose,
         "value": value,
         "heading": heading,
         "clock": output.clock_time,

@@ -14,9 +14,10 @@ from gpuaas_cli.client import home
 from gpuaas_cli.client.session import Session as Calls
 from gpuaas_cli.flags import Flags
 from gpuaas_contract import errors
+from gpuaas_contract.bindings import PROJECT_BINDING_LIST
 from gpuaas_contract.catalog import PROJECT_APP_GET, Manifest
 from gpuaas_contract.endpoint import AnyEndpoint, Endpoint
-from gpuaas_contract.identity import PROJECT_GET
+from gpuaas_contract.identity import PROJECT_GET, SERVICE_ACCOUNT_LIST
 from gpuaas_contract.instances import Instance
 from gpuaas_contract.policy import CAN_I, CanI
 from gpuaas_contract.wire import NoBody
@@ -36,6 +37,8 @@ STREAMS_PER_PERSON_MAX = 50
 """An open page has one. Each costs a connection, which other people need, too."""
 ROWS_MAX = 50
 """Rows of a table of instances or members: the cost of a page does not depend on how many there are."""
+NAMES_MAX = 500
+"""People and programs of a project whose names are read; others are shown by their id."""
 NO_STORE = {"Cache-Control": "no-store"}
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -132,6 +135,20 @@ class Visit:
         answer = await self.calls().call(CAN_I, CanI(permission=permission, project_id=project, org_id=org))
         return "" if answer.allowed else answer.explanation
 
+    async def learn_names(self) -> None:
+        """Read how the project's people and programs are called, if the person may: pages show no ids then."""
+
+        async def read() -> dict[str, str]:
+            calls = self.calls()
+            accounts, bindings = await asyncio.gather(
+                or_none(calls.first(NAMES_MAX, SERVICE_ACCOUNT_LIST, query=None)),
+                or_none(calls.first(NAMES_MAX, PROJECT_BINDING_LIST, query=None)),
+            )
+            programs = {item.service_account_id: item.name for item in accounts[0]} if accounts else {}
+            return programs | ({item.user_id: item.user_name for item in bindings[0]} if bindings else {})
+
+        self.session.names |= await self.remember(read, "names", self.project)
+
     async def remember(self, read: Callable[[], Awaitable[Result]], *key: str, for_s: float = REMEMBER_S) -> Result:
         now = datetime.datetime.now(datetime.UTC)
         known = self.session.remembered.get(key)
@@ -145,7 +162,8 @@ class Visit:
         """Return a page, or only its live part: that of `x.html` is `_x.html`."""
         name = f"_{template}" if self.is_fragment and template in view.LIVE else template
         common = {"session": self.session, "project": self.project, "here": self.request.url.path, "visit": self}
-        return HTMLResponse(view.render(name, **common, **values), status, NO_STORE)
+        # htmx shows only successful answers. A refused check must not leave the page waiting.
+        return HTMLResponse(view.render(name, **common, **values), 200 if self.is_fragment else status, NO_STORE)
 
     def stream(self, projects: Sequence[str], concerns: live.Concerns) -> Response:
         """Return the news of projects for an open page. A person can have so many pages open, in all sessions."""
@@ -225,6 +243,7 @@ def signed_in(page: Page) -> Callable[[Request], Awaitable[Response]]:
         session = sessions.get(session_id, datetime.datetime.now(datetime.UTC))
         if session is None:
             return to_sign_in(request)
+        request.state.session = session  # a page about a failure has the same navigation
         form = Form()
         if request.method == "POST":
             form = await read_form(request)

@@ -135,12 +135,27 @@ def test_the_instance_page_has_members_health_access_and_why_a_control_is_off(ad
     for text in ("gpu-2", "worker", "http://192.0.2.1", "Say hello", "Observed by the app", "Details from the app"):
         assert text in page
     assert "The instance was never upgraded: there is no previous version." in page
+    assert re.search("<dt>head_allocation</dt><dd>gpu-1</dd>", page), "the machine and not the id of its allocation"
+
+
+def test_the_page_of_an_unwell_instance_has_the_next_step_of_the_home_page(admin: Any, failed_add: str) -> None:
+    notice = re.search(r"lab</strong> ([^<]+?)(?: <span|</span>)", admin.page("/"))
+    assert notice
+    assert f" {notice[1]}" in admin.page(LAB).partition("What you can do")[0]
+
+
+def test_a_failed_operation_shows_what_happened_and_what_people_can_do(admin: Any, failed_add: str) -> None:
+    page = admin.page(f"PROJECT/operations/{failed_add}")
+    assert "1 member failed" in page
+    assert "A retry alone will not help: remove the cause first." in page
+    assert "The operation has ended and does not continue by itself." in page
 
 
 def test_a_page_that_does_not_exist_names_the_next_step(admin: Any) -> None:
     answer = admin.get("PROJECT/instances/nothing")
     assert answer.status_code == 404
-    assert "gpuaas get" in answer.text
+    assert "<code>gpuaas get</code>" in answer.text
+    assert 'aria-label="Pages"' in answer.text, "the navigation stays"
     assert admin.get("/nothing").status_code == 404
 
 
@@ -163,6 +178,20 @@ def test_a_check_shows_the_running_work_and_changes_nothing(admin: Any, console:
     assert "24 GPU hours at stake" in page
     assert "Cannot be undone: the scratch files of job-7" in page
     assert len(operations(console, "drain")) == before
+
+
+def test_a_check_that_is_refused_shows_why_in_place_of_the_wait(admin: Any) -> None:
+    assert "Asking the platform and the app" in admin.page(f"{LAB}/act", verb="start")
+    fields = {"verb": "start", "csrf": admin.csrf}
+    answer = admin.http.post(admin.path(f"{LAB}/act"), data=fields, headers={"HX-Request": "true"})
+    assert answer.status_code == 200, "htmx does not show other answers"
+    assert "start needs it failed or stopped" in answer.text
+
+
+def test_programs_are_shown_by_their_name(admin: Any, failed_add: str) -> None:
+    rows = admin.page("PROJECT/records/audit", action="runtime.fail")
+    assert '<td data-label="Actor">demo-controller</td>' in rows
+    assert re.search('data-label="Service account".*>sa_[a-z0-9]+</td>', admin.page("PROJECT/records/service-accounts"))
 
 
 def test_the_console_and_its_command_line_make_the_same_request(admin: Any, console: Console) -> None:
@@ -383,9 +412,9 @@ def test_a_project_requests_an_app_and_an_admin_grants_it_from_home(
     asked = member.post("PROJECT/change/request-app", step="do", **{"in.app_slug": "wished", "in.reason": "a course"})
     assert "Done." in asked.text
     assert "A tenant admin decides" in member.page("PROJECT/catalog")
-    assert "is requested for this project" not in member.page("/"), "only those who can decide see the line"
+    assert "was requested for this project" not in member.page("/"), "only those who can decide see the line"
     home = admin.page("/")
-    assert re.search(r"wished</strong> is requested for this project since .*: a course", home)
+    assert re.search(r"wished</strong> was requested for this project at .*: a course", home)
     refused = admin.post("PROJECT/change/refuse-app", step="do", target="wished", **{"in.reason": "not this year"})
     assert "Done." in refused.text
     assert "not this year" in member.page("PROJECT/catalog")
@@ -393,12 +422,12 @@ def test_a_project_requests_an_app_and_an_admin_grants_it_from_home(
     checked = admin.post("PROJECT/change/entitle-app", step="check", target="wished")
     assert "Nothing was changed yet" in checked.text
     assert "Done." in admin.post("PROJECT/change/entitle-app", step="do", target="wished").text
-    assert "is requested" not in admin.page("/")
+    assert "was requested" not in admin.page("/")
     assert "/catalog/wished/1.0.0/deploy" in member.page("PROJECT/catalog")
 
 
 def test_the_page_of_an_app_shows_its_conformance_card(admin: Any, console: Console, tmp_path: Path) -> None:
-    assert "no card" in admin.page("PROJECT/catalog/demo/1.0.0")
+    assert "no conformance card" in admin.page("PROJECT/catalog/demo/1.0.0")
     key, card, public = Ed25519PrivateKey.generate(), tmp_path / "card.dsse", tmp_path / "public.pem"
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     public.write_bytes(key.public_key().public_bytes(serialization.Encoding.PEM, form))

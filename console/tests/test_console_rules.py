@@ -404,6 +404,17 @@ def test_a_value_of_an_app_is_shown_as_text() -> None:
     assert [view.value(item) for item in values] == ["yes", "", "", "a, b", '[1, {"a": 2}]', "1.5"]
 
 
+def test_an_id_is_shown_with_its_name_if_it_has_one() -> None:
+    names = {"alloc_1": "gpu-1"}
+    assert view.value("alloc_1", names) == "gpu-1"
+    assert view.value(["alloc_1", "alloc_2"], names) == "gpu-1, alloc_2"
+
+
+def test_code_in_backticks_is_shown_as_code_and_the_rest_as_text() -> None:
+    assert view.prose("Run `gpuaas get`; <b>") == "Run <code>gpuaas get</code>; &lt;b&gt;"
+    assert view.prose("`<script>`") == "<code>&lt;script&gt;</code>"
+
+
 def test_a_state_is_shown_with_colour_icon_and_text() -> None:
     assert view.badge("failed") == '<span class="badge bad"><span aria-hidden="true">✕</span> failed</span>'
     assert "&lt;b&gt;" in view.badge("<b>")

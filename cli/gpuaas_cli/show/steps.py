@@ -78,7 +78,8 @@ def title(operation: Operation) -> str:
         return f"{operation.kind} {operation.action or operation.preview_of} of {operation.instance_name}"
     count = len(operation.targets)
     what = operation.component_key or "member"
-    return f"{operation.kind} {count} {what}{'s' if count != 1 else ''} of {operation.instance_name}"
+    where = {"add": "to", "remove": "from"}.get(operation.kind, "of")
+    return f"{operation.kind} {count} {what}{'s' if count != 1 else ''} {where} {operation.instance_name}"
 
 
 def waiting(operation: Operation) -> str:

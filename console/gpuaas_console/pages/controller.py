@@ -15,4 +15,5 @@ async def show(visit: Visit) -> Response:
     if controller is None:
         raise Failure(404, "This controller does not exist", "It was not seen for a long time.", "Open the list.")
     log = await visit.calls().every(CONTROLLER_LOG, query={"controller_id": controller_id})
+    await visit.learn_names()
     return visit.page("controller.html", controller=controller, log=log, read_at=output.now())

@@ -4,7 +4,7 @@ import asyncio
 import functools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuaas_cli import output
 from gpuaas_contract.catalog import ENTITLEMENT_LIST, ENTITLEMENT_SET
@@ -57,7 +57,9 @@ async def show(visit: Visit) -> Response:
     loaded = await asyncio.gather(*(_load(visit, project) for project in chosen))
     now = output.now()
     me = await visit.remember(lambda: visit.calls().call(ME), "me")
-    notices = [notice for part in loaded for notice in attention.notices(part.facts, now)]
+    notices = [
+        replace(notice, project=part.project.name) for part in loaded for notice in attention.notices(part.facts, now)
+    ]
     notices = sorted(notices, key=lambda notice: notice.level) + attention.of_person(me, now)
     if attention.operates(me):
         ends_at = await margins.certificate_ends_at(visit)
@@ -141,7 +143,7 @@ async def _rows(visit: Visit, project: Project) -> tuple[list[Instance], str]:
 async def _unwell(visit: Visit, project: Project) -> tuple[list[Instance], dict[str, Operation]]:
     """Return the instances that are not well, and their last operations."""
     calls = visit.calls(project.project_id)
-    reads = [calls.first(UNWELL_MAX, INSTANCE_LIST, query={"status": status}) for status in ("failed", "degraded")]
+    reads = [calls.first(UNWELL_MAX, INSTANCE_LIST, query={"status": status}) for status in attention.UNWELL]
     rows = await asyncio.gather(*(or_none(read) for read in reads))
     unwell = [item for some in rows if some is not None for item in some[0]]
     return unwell, await _operations(visit, project, unwell)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuaas_cli import output
-from gpuaas_cli.show import story
+from gpuaas_cli.show import steps, story
 from gpuaas_contract.capacity import ALLOCATION_GET
 from gpuaas_contract.catalog import PROJECT_APP_LIST, Manifest
 from gpuaas_contract.controllers import CONTROLLER_LIST
@@ -26,7 +26,7 @@ from gpuaas_contract.operations import OPERATION_LIST, Operation
 from gpuaas_contract.usage import USAGE_SUMMARY
 from starlette.responses import Response
 
-from gpuaas_console import controls, details, topology, view
+from gpuaas_console import attention, controls, details, topology, view
 from gpuaas_console.pages import newest
 from gpuaas_console.web import Form, Visit, or_none
 
@@ -49,12 +49,13 @@ async def show(visit: Visit) -> Response:
         calls.every(OPERATION_LIST, query={"instance_id": key, "live": "true"}),
         or_none(calls.every(HOLD_LIST, instance_id=key)),
     )
-    access, controllers, usage, events, gpus = await asyncio.gather(
+    access, controllers, usage, events, gpus, _ = await asyncio.gather(
         or_none(_access(visit, key)),
         or_none(calls.every(CONTROLLER_LIST)),
         or_none(calls.every(USAGE_SUMMARY, query={"instance_id": key})),
         or_none(_events(visit, instance)),
         _gpus(visit, roles.items, members),
+        visit.learn_names(),
     )
     versions = await or_none(calls.every(PROJECT_APP_LIST))
     active = [item for item in active if item.kind != "preview" and not item.reading]
@@ -70,6 +71,8 @@ async def show(visit: Visit) -> Response:
         address=functools.partial(_self, visit, key),
         holds=[hold for hold in holds or [] if story.state_of_hold(hold) == "active"],
         operations=operations,
+        unwell=_unwell(instance, operations),
+        names=steps.names_of(members) | {item.allocation_id: item.node_name for item in members},
         active=active,
         access=access,
         controllers=None if controllers is None else _own(instance, controllers),
@@ -87,6 +90,14 @@ async def show(visit: Visit) -> Response:
 async def stream(visit: Visit) -> Response:
     instance = await visit.calls().call(INSTANCE_GET, instance_id=visit.path("instance"))
     return visit.stream([visit.project], lambda event: event.app_instance_id == instance.instance_id)
+
+
+def _unwell(instance: Instance, operations: Sequence[Operation]) -> attention.Notice | None:
+    """Return why an instance needs attention, and the next step, as on the home page."""
+    if instance.status not in attention.UNWELL:
+        return None
+    last = next((item for item in operations if item.operation_id == instance.last_operation_id), None)
+    return attention.of_instance(instance.project_id, instance, last)
 
 
 async def _controls(

@@ -34,7 +34,9 @@ LOG_PAGES_MAX = 10
 
 async def show(visit: Visit) -> Response:
     operation = await _read(visit)
-    members, log, instance = await asyncio.gather(_members(visit, operation), _log(visit), _instance(visit, operation))
+    members, log, instance, _ = await asyncio.gather(
+        _members(visit, operation), _log(visit), _instance(visit, operation), visit.learn_names()
+    )
     names, now = steps.names_of(members), output.now()
     by_id = {member.member_id: member for member in members}
     spec = None

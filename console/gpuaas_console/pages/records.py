@@ -21,7 +21,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Machines": ("nodes", "allocations", "grants", "agent-releases"),
     "People and programs": ("users", "bindings", "service-accounts", "credentials", "ssh-keys"),
     "Apps": ("apps", "app-offers", "app-requests", "entitlements", "controllers", "artifacts", "trust-keys"),
-    "Record": ("operations", "events", "audit", "usage"),
+    "History": ("operations", "events", "audit", "usage"),
 }
 SINGLE = ("set-policy", "set-org-policy", "set-platform-policy", "unseal")
 """Changes that belong to no list."""
@@ -89,6 +89,7 @@ async def show(visit: Visit) -> Response:
         more = bool(older)
     else:
         rows, more = await _rows(visit, kind, everything=everything)
+    await visit.learn_names()
     table = kind.table
     new, of_rows = await _changes(visit, kind)
     cells = [

@@ -27,7 +27,10 @@ document.body.addEventListener("htmx:sseOpen", (event) => {
   event.detail.source.addEventListener("stale", lost); // the console runs, but it does not reach the platform
 });
 document.body.addEventListener("htmx:sseError", lost);
-document.body.addEventListener("htmx:sendError", lost);
+document.body.addEventListener("htmx:sendError", (event) => {
+  lost();
+  if (event.target.matches("[aria-live]")) event.target.textContent = "The console does not answer. Reload the page.";
+});
 document.body.addEventListener("htmx:sseClose", lost);
 
 // Parts that people opened stay open when the live part of the page is read again, and the focus stays where it was:

@@ -12,9 +12,9 @@ from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS, UNDONE, Exi
 from gpuaas_contract.protocol import end, report
 
 MEANINGS: dict[ExitName, str] = {
-    "retry": "take it up again; steps that succeeded are not repeated, unless a member was repaired since",
-    "cancel": "stop it and have it undone",
-    "compensate": "have the half-done work undone",
+    "retry": "run it again; steps that succeeded are not repeated, unless a member was repaired since",
+    "cancel": "stop it and undo what it did",
+    "compensate": "undo the work that is half done",
     "force_complete": "declare it done as it is; nothing is done on any machine",
     "tombstone": "give up the members that cannot be recovered",
 }
