@@ -1,5 +1,6 @@
-"""Containers on a fake Slurm: which machines get crun and oci.conf, the check of a worker, repair, moves and removal."""
+"""Containers on a fake Slurm: which machines get crun and oci.conf, the check of a worker, repairs and removals."""
 
+import pathlib
 import re
 
 import jsonschema_rs
@@ -14,6 +15,7 @@ from test_slurm_upgrade import NEW, add_version, move
 MEMBERS = {"controller": ["gpu-1"], "worker": ["gpu-2"], "login": ["gpu-4"]}
 OCI_CONF = footprint.OCI_CONF
 CRUN = footprint.CONTAINER_PACKAGES[0]
+GOLDEN = pathlib.Path(__file__).parent / "golden" / "oci.conf"
 
 
 async def deployed(cluster: NewCluster) -> None:
@@ -30,6 +32,11 @@ def has(cluster: NewCluster, name: str) -> tuple[bool, bool]:
 def checks(cluster: NewCluster, name: str) -> list[str | None]:
     """Return as whom containers were tried on the machine."""
     return [command.as_user for command in cluster.host(name).commands if containers.CHECK in command.argv]
+
+
+def sent(cluster: NewCluster) -> int:
+    """Return how often slurmctld was asked to send its files to every slurmd."""
+    return sum(command.argv == ("scontrol", "reconfigure") for command in cluster.host("gpu-1").commands)
 
 
 async def test_workers_get_crun_and_the_controller_machine_gets_oci_conf() -> None:
@@ -114,15 +121,23 @@ async def test_oci_conf_moves_with_the_controller() -> None:
         assert (has(cluster, "gpu-1"), has(cluster, "gpu-5")) == ((False, False), (False, True))
 
 
-async def test_a_change_of_oci_conf_is_noticed_and_a_repair_puts_it_back() -> None:
+async def test_a_repair_puts_oci_conf_back_and_sends_it_to_every_slurmd() -> None:
     async with new_cluster(MEMBERS, containers="oci") as cluster:
         await deployed(cluster)
         host = cluster.host("gpu-1")
         written = host.saved[OCI_CONF]
         host.files[OCI_CONF] = b"RunTimeRun=/bin/false\n"
+        assert not sent(cluster)
         ended = await cluster.perform("repair", [cluster.member_of(cluster.instance, "gpu-1")])
         assert ended.status == "succeeded", ended.error
-        assert host.files[OCI_CONF] == written
+        assert (host.files[OCI_CONF], sent(cluster)) == (written, 1)
+
+
+async def test_a_repair_sends_no_files_if_none_was_changed() -> None:
+    async with new_cluster(MEMBERS, containers="oci") as cluster:
+        await deployed(cluster)
+        ended = await cluster.perform("repair", [cluster.member_of(cluster.instance, "gpu-1")])
+        assert (ended.status, sent(cluster)) == ("succeeded", 0)
 
 
 async def test_an_upgrade_keeps_crun_and_oci_conf() -> None:
@@ -149,12 +164,16 @@ async def test_a_crun_that_was_there_before_stays() -> None:
         assert CRUN in cluster.host("gpu-2").installed
 
 
-def test_oci_conf_has_every_command_that_slurm_requires_and_root_uses_no_state_of_a_user() -> None:
-    """Slurm fails each job with a container if one is missing. It runs all but RunTimeRun as root, in a folder of the
-    user: crun would run programs that the user named there."""
+def test_oci_conf_is_the_golden_one() -> None:
     wanted = config.Cluster("inst_1", "lab", "gpu-1", "10.0.0.1", "v2", 1000, containers="oci")
     [file] = [each for each in config.controller_files(wanted) if each.path == OCI_CONF]
-    commands = dict(re.findall(r'^RunTime(\w+)="(.*)"$', str(file.content), re.MULTILINE))
+    assert (file.content, file.mode) == (GOLDEN.read_text(), 0o644)
+
+
+def test_oci_conf_has_every_command_that_slurm_requires_and_root_uses_no_state_of_a_user() -> None:
+    """Slurm fails each job with a container if one is missing. It runs all but RunTimeRun as root, in a folder of the
+    user: crun would act on what the user wrote there."""
+    commands = dict(re.findall(r'^RunTime(\w+)="(.*)"$', GOLDEN.read_text(), re.MULTILINE))
     assert commands.keys() == {"EnvExclude", "Query", "Kill", "Delete", "Run"}
     assert commands["Run"].startswith(f"exec {containers.CRUN} --root=%b/state run ")
     assert not [name for name in ("Query", "Kill", "Delete") if "crun" in commands[name]]
