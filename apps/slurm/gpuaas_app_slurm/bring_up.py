@@ -17,6 +17,7 @@ from gpuaas_app_slurm.workload import (
     choices,
     cluster,
     config,
+    containers,
     facts,
     home,
     nodes,
@@ -131,10 +132,11 @@ async def _install(joining: Joining, member: Member, present: tuple[Member, ...]
         await members.take_over(op, member, machine, SLURM, SlurmActs())
         source = await package_sources.of(op, member, machine, SLURM, joining.inputs.packages)
         instance_id, homes, address = op.instance.instance_id, joining.homes, joining.controller.address
-        more = rest.packages(joining.inputs.rest_api, roles_here)
+        more = packages_of_options(joining.inputs, roles_here)
         seen = await slurm.install(
             machine, instance_id, roles_here, joining.users, op.say, homes, source, address, more
         )
+        await containers.require(machine, joining.inputs.containers, roles_here, joining.inputs.users[0])
         if seen is not None:
             joining.prepared[member.allocation_id] = seen
             joining.with_reporter.add(member.allocation_id)
@@ -144,6 +146,11 @@ async def _install(joining: Joining, member: Member, present: tuple[Member, ...]
 
     await op.advance(member, "provisioning")
     await op.step("install packages", step, member=member)
+
+
+def packages_of_options(inputs: config.Inputs, roles_here: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the packages of the options that were chosen, for a machine with these roles."""
+    return *rest.packages(inputs.rest_api, roles_here), *containers.packages(inputs.containers, roles_here)
 
 
 async def _start_controller(joining: Joining, member: Member, present: tuple[Member, ...]) -> None:

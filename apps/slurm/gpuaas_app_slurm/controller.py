@@ -31,10 +31,10 @@ from gpuaas_app_slurm import (
 )
 from gpuaas_app_slurm.settings import Settings
 from gpuaas_app_slurm.workload import home
-from gpuaas_app_slurm.workload.footprint import REST_PACKAGES, SLURM
+from gpuaas_app_slurm.workload.footprint import CONTAINER_PACKAGES, REST_PACKAGES, SLURM
 
 DEFAULT_SETTINGS = Settings()
-_OPTIONS = (*home.CLIENT_PACKAGES, *home.SERVER_PACKAGES, *REST_PACKAGES)
+OPTIONS = (*home.CLIENT_PACKAGES, *home.SERVER_PACKAGES, *REST_PACKAGES, *CONTAINER_PACKAGES)
 _BUNDLE = "make a bundle of packages for machines without a package source"
 
 
@@ -43,8 +43,8 @@ def build(settings: Settings = DEFAULT_SETTINGS) -> App:
     app = App(
         "slurm",
         manifest=Path(__file__).with_name("manifest.yaml"),
-        packages=(*SLURM.packages, *REST_PACKAGES),
-        commands={"bundle": AppCommand(_BUNDLE, lambda argv: bundles.main(argv, app.manifest, SLURM, _OPTIONS))},
+        packages=(*SLURM.packages, *REST_PACKAGES, *CONTAINER_PACKAGES),
+        commands={"bundle": AppCommand(_BUNDLE, lambda argv: bundles.main(argv, app.manifest, SLURM, OPTIONS))},
     )
     app.operation("deploy")(lambda op: bring_up.deploy(op, settings))
     app.operation("add", role=roles.WORKER)(lambda op: bring_up.add(op, settings))

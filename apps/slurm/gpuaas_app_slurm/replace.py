@@ -31,7 +31,7 @@ from gpuaas_app_slurm import (
     take_down,
 )
 from gpuaas_app_slurm.settings import Settings
-from gpuaas_app_slurm.workload import config, nodes, reporter, slurm, state, users
+from gpuaas_app_slurm.workload import config, containers, nodes, reporter, slurm, state, users
 from gpuaas_app_slurm.workload.footprint import SLURM
 from gpuaas_app_slurm.workload.removal_acts import SlurmActs
 
@@ -114,7 +114,11 @@ async def _join_and_prove(joining: bring_up.Joining, spare: Member, head: Machin
     source = await package_sources.of(op, spare, machine, SLURM, inputs.packages)
     instance_id, homes, address = op.instance.instance_id, joining.homes, joining.controller.address
     async with bring_up.beside(slurm.read_common(head, inputs)) as common:
-        prepared = await slurm.install(machine, instance_id, (role,), joining.users, op.say, homes, source, address)
+        more = bring_up.packages_of_options(inputs, (role,))
+        prepared = await slurm.install(
+            machine, instance_id, (role,), joining.users, op.say, homes, source, address, more
+        )
+        await containers.require(machine, inputs.containers, (role,), inputs.users[0])
     await slurm.join(machine, head, common.result(), settings, op.say, role, prepared)
     roles_here = roles.roles_on((*op.members, spare), spare.allocation_id)
     async with bring_up.beside(reporter.start(machine, roles_here, is_written=prepared is not None)):

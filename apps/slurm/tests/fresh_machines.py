@@ -17,6 +17,7 @@ from gpuaas_app_slurm.workload import (
     accounting_backups,
     backup,
     config,
+    containers,
     facts,
     footprint,
     home,
@@ -61,6 +62,8 @@ class Faults:
     users_cannot_ping: bool = False
     lost_after_restart: set[str] = field(default_factory=set)
     """Machines whose slurmd does not find another slurmctld than that of gpu-1."""
+    without_containers: set[str] = field(default_factory=set)
+    """Machines whose kernel does not allow normal users to run containers."""
     silent_nodes: set[str] = field(default_factory=set)
     """Machines whose slurmd starts and does not register."""
 
@@ -137,6 +140,8 @@ class FreshHost(FakeHost):
                 return Ran(0, "".join(f"{name} {self.slurm_version} installed slurm-wlm\n" for name in names), "")
             case ("dpkg-query", "-W", "-f", _, *names):
                 return Ran(0, "".join(f"{name} installed\n" for name in names if name in self.installed), "")
+            case ("sh", "-c", containers.CHECK, _, text):
+                return self._run_container(text)
             case ("find", *_):
                 return Ran(0, "\n".join(path for path in self.files if path.startswith(footprint.SLURM.folder)), "")
         if argv[: len(apt.APT)] == apt.APT:
@@ -168,6 +173,13 @@ class FreshHost(FakeHost):
                 self._slurm.jobs, self.queue_on_disk = self.queue_on_disk, None
             self._slurm.load(self._slurm_conf())
         return OK
+
+    def _run_container(self, text: str) -> Ran:
+        if "crun" not in self.installed:
+            return Ran(127, "", "sh: 1: crun: not found")
+        if self.hostname in self._faults.without_containers:
+            return Ran(1, "", "clone: Operation not permitted")
+        return Ran(0, f"{text}\n", "")
 
     def _stop(self, units: Sequence[str]) -> Ran:
         self.active.difference_update(units)

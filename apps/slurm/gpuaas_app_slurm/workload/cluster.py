@@ -21,6 +21,7 @@ def cluster_of(
         memory_per_cpu_mb=memory_per_cpu_mb(workers or (controller,)),
         auth=inputs.auth,
         rest_api=inputs.rest_api,
+        containers=inputs.containers,
         scheduler=inputs.scheduler,
     )
 
@@ -36,6 +37,7 @@ def changed(instance_id: str, inputs: config.Inputs, present: config.Present) ->
         memory_per_cpu_mb=present.memory_per_cpu_mb,
         auth=inputs.auth,
         rest_api=inputs.rest_api,
+        containers=inputs.containers,
         scheduler=inputs.scheduler,
         is_held=present.is_held,
         first_job_id=present.first_job_id,

@@ -10,7 +10,8 @@ import msgspec
 from gpuaas_sdk.failures import Permanent, Refused
 from gpuaas_sdk.machine import File
 
-from gpuaas_app_slurm.workload import choices, facts, footprint, home, keys
+from gpuaas_app_slurm.workload import choices, containers, facts, footprint, home, keys
+from gpuaas_app_slurm.workload.containers import Containers
 
 NODES_MAX = 128
 
@@ -58,6 +59,7 @@ class Inputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     packages: Literal["auto", "present", "distribution", "bundle"] = "auto"
     replace_lost_after_minutes: int | None = None
     rest_api: bool = False
+    containers: Containers = "none"
 
     @property
     def scheduler(self) -> choices.Choices:
@@ -78,6 +80,7 @@ class Cluster(msgspec.Struct, frozen=True):
     auth: keys.Auth = "slurm"
     rest_api: bool = False
     """People can use slurmrestd with tokens."""
+    containers: Containers = "none"
     scheduler: choices.Choices = choices.Choices()
     is_held: bool = False
     """No queued job starts, because daemons of two versions run. Running jobs continue."""
@@ -157,6 +160,7 @@ def controller_files(cluster: Cluster) -> tuple[File, ...]:
         _drop_in("slurmctld", _render("slurmctld.service.conf")),
         _drop_in("slurmdbd", _render("slurmdbd.service.conf")),
         *_rest(cluster),
+        *_containers(cluster),
         File(f"{SLURM_FOLDER}/plugstack.conf", _text("plugstack.conf")),
         *_files_of_every_machine(),
     )
@@ -209,6 +213,11 @@ def _files_of_every_machine() -> tuple[File, ...]:
 def _rest(cluster: Cluster) -> tuple[File, ...]:
     text = _render("slurmrestd.service.conf", controller_address=cluster.controller_address, port=str(REST_PORT))
     return (_drop_in(footprint.REST_UNIT, text),) if cluster.rest_api else ()
+
+
+def _containers(cluster: Cluster) -> tuple[File, ...]:
+    text = _render("oci.conf", crun=containers.CRUN, run_options=containers.RUN_OPTIONS)
+    return (File(footprint.OCI_CONF, text),) if cluster.containers == "oci" else ()
 
 
 def _slurmd(controller_address: str, node_options: str, homes: home.Home) -> File:

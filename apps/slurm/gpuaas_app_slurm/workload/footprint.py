@@ -22,10 +22,15 @@ LOGIN_PACKAGES = WORKER_PACKAGES
 """Debian 13 has no package of sackd, so slurmd gives a login machine its configuration and its socket."""
 REST_PACKAGES = ("slurmrestd", "slurm-wlm-jwt-plugin")
 """The REST API of a cluster that was deployed with it, on its controller machine."""
+CONTAINER_PACKAGES = ("crun",)
+"""The runtime of containers, on the workers of a cluster that was deployed with it."""
 REST_UNIT = "slurmrestd"
 UNITS = ("slurmd", "slurmctld", "slurmdbd", "mariadb", "munge", REST_UNIT)
 UNITS_TOUCHED = (*(f"{unit}.service" for unit in UNITS), "network-online.target", "logrotate.timer")
 PACKAGE_USERS = ("slurm", "munge", "mysql")
+
+OCI_CONF = "/etc/slurm/oci.conf"
+"""How Slurm runs containers. Only the controller machine of a cluster with containers has this file."""
 
 CONFIGURATION = (
     "/etc/slurm/slurm.conf",
@@ -33,6 +38,7 @@ CONFIGURATION = (
     "/etc/slurm/cgroup.conf",
     "/etc/slurm/gres.conf",
     "/etc/slurm/slurm.key",
+    OCI_CONF,
 )
 """Configuration files of Slurm. If one exists on a machine without a receipt of this app, the machine has another
 Slurm."""
@@ -152,7 +158,7 @@ SLURM = Footprint(
         roles.CONTROLLER: Role(
             packages=CONTROLLER_PACKAGES,
             units=_CONTROLLER_UNITS,
-            paths=(*_CONTROLLER_PATHS, REST_DROP_IN, TOKEN_KEY),
+            paths=(*_CONTROLLER_PATHS, REST_DROP_IN, TOKEN_KEY, OCI_CONF),
         ),
     },
     # Debian's packages of Slurm depend on each other in exactly their version.

@@ -76,9 +76,17 @@ async def controller(
         if unit == "slurmdbd":
             await until(lambda: accounting.ready(machine, cluster_name), settings.accounting_start_s, machine, progress)
     await until(lambda: slurm.controller_answers(machine), settings.controller_start_s, machine, progress)
+    if changed:
+        await _send_files(machine, settings, progress)
     if restarts or changed or not (await rest.answers(machine)).ok:
         await rest.start(machine, settings, progress)
     await reporter.ensure(machine, roles_here)
+
+
+async def _send_files(machine: Machine, settings: Settings, progress: Show) -> None:
+    """Send the configuration to every slurmd. One that received an edited file keeps it, also if slurmctld restarts."""
+    await machine.run("scontrol", "reconfigure", check=False)
+    await until(lambda: slurm.controller_answers(machine), settings.controller_start_s, machine, progress)
 
 
 async def restart(machine: Machine, unit: str, progress: Show) -> None:
