@@ -9,6 +9,7 @@ import sys
 from gpuaas_app_hello import controller, workload  # type: ignore[import-not-found]  # made by the test
 from gpuaas_sdk.client import Client
 from gpuaas_sdk.controller import Gauges, RunnerSettings, command
+from gpuaas_sdk.controller.logs import Redaction
 from gpuaas_sdk.controller.runner import Runner
 from gpuaas_sdk.machine import Machine
 from gpuaas_sdk.traces import Spans
@@ -28,8 +29,18 @@ def appends() -> None:
     workload.install = and_append
 
 
-def runner(client: Client, project_id: str, name: str, *, spans: Spans | None, gauges: Gauges | None) -> Runner:
-    made: Runner = controller.app.runner(client, project_id, name, settings=SETTINGS, spans=spans, gauges=gauges)
+def runner(
+    client: Client,
+    project_id: str,
+    name: str,
+    *,
+    spans: Spans | None,
+    gauges: Gauges | None,
+    redaction: Redaction | None,
+) -> Runner:
+    made: Runner = controller.app.runner(
+        client, project_id, name, settings=SETTINGS, spans=spans, gauges=gauges, redaction=redaction
+    )
     return made
 
 
