@@ -20,10 +20,9 @@ from gpuaas_app_slurm import controller
 from gpuaas_app_slurm.settings import Settings
 from gpuaas_contract.runtime import RUNTIME_REPORT
 from gpuaas_sdk.client import Client
-from gpuaas_sdk.controller import Gauges, HealthSettings, RunnerSettings, command
+from gpuaas_sdk.controller import HealthSettings, RunnerSettings, command
 from gpuaas_sdk.controller.runner import Runner
 from gpuaas_sdk.testing import FakeMachines
-from gpuaas_sdk.traces import Spans
 
 SETTINGS = RunnerSettings(claim_wait_s=1, health=HealthSettings(interval_s=0.2, lease_s=1))
 HEAD = "127.0.0.1"
@@ -38,11 +37,9 @@ def main() -> None:
     machines = FakeMachines(FakeSlurm(nodes={"gpu-2": ["IDLE"]}).answer)
     threading.Thread(target=_print_changes, args=(machines.host(HEAD).printed,), daemon=True).start()
 
-    def runner(client: Client, project_id: str, name: str, *, spans: Spans | None, gauges: Gauges | None) -> Runner:
+    def runner(client: Client, project_id: str, name: str, **shared: Any) -> Runner:
         client.call = _recorded(client.call, folder, name)  # type: ignore[method-assign]
-        return app.runner(
-            client, project_id, name, settings=SETTINGS, connect=machines.connect, spans=spans, gauges=gauges
-        )
+        return app.runner(client, project_id, name, settings=SETTINGS, connect=machines.connect, **shared)
 
     sys.exit(command.main(app.manifest, (), runner))
 

@@ -3,16 +3,13 @@
 It does not look after instances between operations. It would do so at the same time as the recorded operation, and the
 recording would depend on who is faster."""
 
+import functools
 import sys
 
 from fake_slurm import SETTINGS, FakeSlurm
 from gpuaas_app_slurm import controller
-from gpuaas_sdk.client import Client
-from gpuaas_sdk.controller import Gauges, command
-from gpuaas_sdk.controller.logs import Redaction
-from gpuaas_sdk.controller.runner import Runner
+from gpuaas_sdk.controller import command
 from gpuaas_sdk.testing import FakeMachines
-from gpuaas_sdk.traces import Spans
 
 
 def main() -> None:
@@ -20,18 +17,4 @@ def main() -> None:
     app._handlers.health = None
     slurm = FakeSlurm(nodes={"127.0.0.2": ["IDLE"], "127.0.0.4": ["IDLE"]})
     machines = FakeMachines(slurm.answer, slurm.answer_script)
-
-    def runner(
-        client: Client,
-        project_id: str,
-        name: str,
-        *,
-        spans: Spans | None,
-        gauges: Gauges | None,
-        redaction: Redaction | None,
-    ) -> Runner:
-        return app.runner(
-            client, project_id, name, connect=machines.connect, spans=spans, gauges=gauges, redaction=redaction
-        )
-
-    sys.exit(command.main(app.manifest, (), runner))
+    sys.exit(command.main(app.manifest, (), functools.partial(app.runner, connect=machines.connect)))
