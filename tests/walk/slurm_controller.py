@@ -9,7 +9,6 @@ from fake_slurm import SETTINGS, FakeSlurm
 from gpuaas_app_slurm import controller
 from gpuaas_sdk.client import Client
 from gpuaas_sdk.controller import Gauges, command
-from gpuaas_sdk.controller.logs import Redaction
 from gpuaas_sdk.controller.runner import Runner
 from gpuaas_sdk.testing import FakeMachines
 from gpuaas_sdk.traces import Spans
@@ -21,17 +20,7 @@ def main() -> None:
     slurm = FakeSlurm(nodes={"127.0.0.2": ["IDLE"], "127.0.0.4": ["IDLE"]})
     machines = FakeMachines(slurm.answer, slurm.answer_script)
 
-    def runner(
-        client: Client,
-        project_id: str,
-        name: str,
-        *,
-        spans: Spans | None,
-        gauges: Gauges | None,
-        redaction: Redaction | None,
-    ) -> Runner:
-        return app.runner(
-            client, project_id, name, connect=machines.connect, spans=spans, gauges=gauges, redaction=redaction
-        )
+    def runner(client: Client, project_id: str, name: str, *, spans: Spans | None, gauges: Gauges | None) -> Runner:
+        return app.runner(client, project_id, name, connect=machines.connect, spans=spans, gauges=gauges)
 
     sys.exit(command.main(app.manifest, (), runner))
