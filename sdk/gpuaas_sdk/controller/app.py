@@ -16,7 +16,7 @@ from gpuaas_sdk.controller.command import AppCommand
 from gpuaas_sdk.controller.declared_steps import DeclaredStep, Look
 from gpuaas_sdk.controller.gauges import Gauges
 from gpuaas_sdk.controller.handlers import ActionHandler, Handler, Handlers, PreviewHandler
-from gpuaas_sdk.controller.logs import Redaction
+from gpuaas_sdk.controller.logs import PROCESS_SECRETS_MAX, Redaction
 from gpuaas_sdk.controller.operation import Operation
 from gpuaas_sdk.controller.operation.machines import Connect
 from gpuaas_sdk.controller.reconciliation import Health
@@ -53,6 +53,8 @@ class App:
         self.slug = slug
         """The name of the app in the catalog."""
         self._commands = commands or {}
+        # Shared by the runners of all projects: a line of one must not contain a secret of another one.
+        self._redaction = Redaction(PROCESS_SECRETS_MAX)
         self.settings = settings
         """Lease, retries and limits of its runner."""
         self.packages = tuple(packages)
@@ -168,12 +170,11 @@ class App:
         connect: Connect = machine.connect,
         spans: Spans | None = None,
         gauges: Gauges | None = None,
-        redaction: Redaction | None = None,
     ) -> Runner:
         """Return a runner that claims and runs this app's operations. Tests pass their own settings and machines.
 
         With `spans`, each operation, step and command on a machine is a span of the request's trace. `gauges` gets what
-        the health handler measures. `redaction` is shared by the runners of a process that serves several projects."""
+        the health handler measures."""
         return Runner(
             client,
             project_id=project_id,
@@ -184,7 +185,7 @@ class App:
             connect=connect,
             spans=spans,
             gauges=gauges,
-            redaction=redaction,
+            redaction=self._redaction,
         )
 
     def unkept(self) -> list[str]:

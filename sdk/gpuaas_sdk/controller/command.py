@@ -23,7 +23,6 @@ from gpuaas_sdk.auth import ServiceAccount
 from gpuaas_sdk.client import Client
 from gpuaas_sdk.controller import logs, metrics, service
 from gpuaas_sdk.controller.gauges import Gauges
-from gpuaas_sdk.controller.logs import Redaction
 from gpuaas_sdk.controller.projects import ProjectRunners
 from gpuaas_sdk.controller.runner import Runner
 from gpuaas_sdk.outcomes import NoAnswer
@@ -43,18 +42,11 @@ log = structlog.get_logger()
 
 
 class MakeRunner(Protocol):
-    """Takes a client, a project id, the controller's name and what the runners of the process share, and returns a
-    runner of the app."""
+    """Takes a client, a project id, the controller's name, a span exporter and the gauges, and returns a runner of the
+    app."""
 
     def __call__(
-        self,
-        client: Client,
-        project_id: str,
-        name: str,
-        *,
-        spans: Spans | None,
-        gauges: Gauges | None,
-        redaction: Redaction | None,
+        self, client: Client, project_id: str, name: str, *, spans: Spans | None, gauges: Gauges | None
     ) -> Runner: ...
 
 
@@ -118,10 +110,9 @@ def _run(app_slug: str, options: argparse.Namespace, make_runner: MakeRunner, un
     logs.configure()
     structlog.contextvars.bind_contextvars(app=app_slug)
     spans, gauges = _open_spans(app_slug), Gauges() if options.metrics else None
-    redaction = Redaction(logs.PROCESS_SECRETS_MAX)
 
     def make(project_id: str) -> Runner:
-        return make_runner(client, project_id, options.name, spans=spans, gauges=gauges, redaction=redaction)
+        return make_runner(client, project_id, options.name, spans=spans, gauges=gauges)
 
     runner = make(options.project) if options.project else ProjectRunners(client, make)
     try:

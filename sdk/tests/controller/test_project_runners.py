@@ -12,7 +12,6 @@ from gpuaas_contract.operations import OPERATION_GET
 from gpuaas_contract.runtime import CLAIM, ClaimOperation
 from gpuaas_sdk.client import Client
 from gpuaas_sdk.controller import App, HealthSettings, Operation, ProjectRunners, Reconciliation, RunnerSettings, logs
-from gpuaas_sdk.controller.logs import Redaction
 from gpuaas_sdk.testing import FakeMachines, FakeOrganisation
 from gpuaas_sdk.testing.platform.edge import Fate, Received
 
@@ -29,13 +28,11 @@ def organisation() -> FakeOrganisation:
 
 @contextlib.asynccontextmanager
 async def serving_all(app: App, organisation: FakeOrganisation) -> AsyncIterator[tuple[Client, ProjectRunners]]:
-    machines, redaction = FakeMachines(), Redaction()
+    machines = FakeMachines()
     async with organisation.serve() as client:
         runners = ProjectRunners(
             client,
-            lambda project_id: app.runner(
-                client, project_id, "fleet", settings=SETTINGS, connect=machines.connect, redaction=redaction
-            ),
+            lambda project_id: app.runner(client, project_id, "fleet", settings=SETTINGS, connect=machines.connect),
             list_every_s=0.05,
         )
         running = asyncio.create_task(runners.run())
