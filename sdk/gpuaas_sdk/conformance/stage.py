@@ -37,7 +37,7 @@ class Stage:
     def __init__(self, subject: Subject, folder: Path) -> None:
         manifest = subject.manifest
         self.subject, self.driver, self.manifest = subject, subject.driver, manifest
-        self.machines = SimulatedMachines(installs.responder(self.driver), self._is_current)
+        self.machines = SimulatedMachines(installs.responder(self.driver), self._is_current, self.driver.prints)
         self.platform = FakePlatform(
             manifest.slug,
             secret_purposes=manifest.secret_purposes,
@@ -45,6 +45,7 @@ class Stage:
             steward=manifest.steward,
             locate=self.machines.locate,
         )
+        self.platform.records.people.append(plan.PERSON)
         self.platform.secrets.new_value = lambda name: hashlib.sha256(name.encode()).hexdigest()
         self.controllers: dict[str, Controller] = {}
         self.received: list[Received] = []
@@ -140,7 +141,7 @@ class Stage:
             return self._request_for_instance(move, options)
         if move.kind == "action":
             inputs = dict(self.driver.actions.get(move.action, {}))
-            return self.platform.invoke(self.instance, move.action, inputs)
+            return self.platform.invoke(self.instance, move.action, inputs, requested_by=plan.PERSON.user_id)
         if move.kind == "add":
             nodes = self.free_nodes()[:count]
             targets = [self.platform.records.add_member(self.instance, move.role, node) for node in nodes]

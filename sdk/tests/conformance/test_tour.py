@@ -1,8 +1,9 @@
 """Which operations the kit tries, from the manifest alone."""
 
+from collections.abc import Callable
 from pathlib import Path
 
-from gpuaas_sdk.conformance import Driver, plan
+from gpuaas_sdk.conformance import Driver, Subject, plan, stage
 from gpuaas_sdk.controller import App, Manifest
 
 BASE = """
@@ -53,3 +54,12 @@ def test_an_action_that_needs_inputs_is_tried_only_if_the_driver_has_them(tmp_pa
     action = "{{name: {}, title: T, permission: apps.instance.read, input_schema: {{required: [{}]}}}}"
     more = f"roles: []\nactions: [{action.format('list', '')}, {action.format('send', 'text')}]"
     assert tour(tmp_path, more) == ["deploy", "action list", "decommission"]
+
+
+async def test_an_action_is_requested_by_a_person_who_has_a_login(planted: Callable[..., Subject]) -> None:
+    async with stage.opened(planted(), controllers=0) as on:
+        deploy = on.request(plan.Move("deploy"))
+        on.platform.cancel(deploy.operation_id)
+        operation = on.request(plan.Move("action", action="say"))
+        logins = {person.user_id: person.login for person in on.platform.records.people if person.state == "active"}
+        assert logins[operation.requested_by] == "ada"
