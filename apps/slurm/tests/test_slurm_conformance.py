@@ -4,9 +4,9 @@ import pytest
 from gpuaas_app_slurm.controller import app
 from gpuaas_sdk import conformance
 from gpuaas_sdk.conformance import Subject
-from slurm_driver import COMMAND, SlurmDriver
+from slurm_driver import QUICK_COMMAND, SlurmDriver
 
-SUBJECT = Subject.of(app.manifest, COMMAND, SlurmDriver())
+SUBJECT = Subject.of(app.manifest, QUICK_COMMAND, SlurmDriver())
 OPERATIONS = ("add", "drain", "resume", "repair", "replace", "stop", "start", "restart", "remove", "decommission")
 """Without the actions: some need a person with a login, whom the kit does not have."""
 CHECKS = ("operations", "residue", "version-reporting", "drain-honesty")

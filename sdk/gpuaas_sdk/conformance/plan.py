@@ -60,6 +60,13 @@ def previous_version(manifest: Manifest) -> str:
     return manifest.upgrades_from[0].replace("*", "0")
 
 
+def version_of(manifest: Manifest, kind: OperationKind) -> str:
+    """Return the version of the app whose software an operation installs; empty if it installs no other. Pure."""
+    if kind in ("deploy", "rollback"):
+        return previous_version(manifest)
+    return manifest.version if kind == "upgrade" else ""
+
+
 def tour(manifest: Manifest, driver: Driver, kinds: Collection[str] = ()) -> list[Move]:
     """Return every operation that the manifest lists, in an order in which each is possible. `kinds` limits them."""
     moves = [Move("deploy")]

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from gpuaas_contract.operations import OperationKind
 from gpuaas_sdk.conformance import Driver, Subject, plan, stage
 from gpuaas_sdk.controller import App, Manifest
 
@@ -40,7 +41,9 @@ def test_a_full_role_gets_no_member_and_keeps_its_last_one(tmp_path: Path) -> No
 
 def test_an_upgrade_starts_at_a_version_from_which_it_is_possible(tmp_path: Path) -> None:
     more = 'roles: []\ninstance_operations: [upgrade]\nupgrades_from: ["0.9.*"]'
-    assert plan.previous_version(manifest(tmp_path, more)) == "0.9.0"
+    listed = manifest(tmp_path, more)
+    kinds: list[OperationKind] = ["deploy", "add", "upgrade", "rollback"]
+    assert [plan.version_of(listed, kind) for kind in kinds] == ["0.9.0", "", "1.0.0", "0.9.0"]
     assert tour(tmp_path, more) == ["deploy", "upgrade", "decommission"]
     assert tour(tmp_path, "roles: []\ninstance_operations: [upgrade]") == ["deploy", "decommission"]
 
