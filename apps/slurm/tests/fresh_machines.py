@@ -91,6 +91,11 @@ class FreshHost(FakeHost):
         """Return the installed version of a package."""
         return self.slurm_version if package.startswith("slurm") else "1"
 
+    def keys_of_controller(self) -> set[bytes]:
+        """Return the key and the key set of the machine if slurmctld runs here."""
+        paths = (keys.SLURM_KEY, keys.KEY_SET) if "slurmctld" in self.active else ()
+        return {self.files[path] for path in paths if path in self.files}
+
     async def execute(self, command: Command) -> Completed:
         if command.parts:
             return await super().execute(command)

@@ -40,6 +40,15 @@ class Simulation:
     def __repr__(self) -> str:
         return "Slurm"
 
+    @property
+    def is_installed(self) -> bool:
+        return any(host.installed for host in self.hosts.values())
+
+    def forget(self) -> None:
+        """Forget the cluster. The last machine has lost its packages, and with them the state of Slurm."""
+        self.slurm = FakeSlurm(is_up=False)
+        self.hosts.clear()
+
 
 class SlurmDriver(Driver):
     """All machines of one check have one Slurm."""
@@ -53,10 +62,10 @@ class SlurmDriver(Driver):
     actions = {
         "users.add": {"names": ["grace"]},
         "users.remove": {"names": ["grace"]},
-        "users.limits": {"login": "ada", "max_jobs": 5},
+        "users.limits": {"login": "researcher", "max_jobs": 5},
         "queue.submit": {"script": "#!/bin/sh\nhostname\n", "name": "first"},
-        "queue.cancel": {"jobs": ["101"]},
-        "reservation.create": {"name": "course", "minutes": 60, "users": ["ada"], "node_count": 1},
+        "queue.cancel_any": {"jobs": ["101"]},
+        "reservation.create": {"name": "course", "minutes": 60, "users": ["researcher"], "node_count": 1},
         "reservation.remove": {"name": "course"},
     }
     patience_s, silent_s = 300.0, 120.0
@@ -65,12 +74,15 @@ class SlurmDriver(Driver):
     def respond(self, machine: SimulatedMachine, argv: tuple[str, ...], data: bytes) -> Ran | None:
         if argv[0] in FILE_PROGRAMS or (argv[2:3] and argv[2] in OF_THE_KIT):
             return None
-        host = self._host(machine)
+        simulation, host = self._simulation(machine), self._host(machine)
+        was_installed = simulation.is_installed
         if argv[:2] == ("bash", "-seuo"):
             ran = host._answer_script(data.decode(), argv[4:])
         else:
             ran = host._answer_command(argv)
         self._show(machine, host)
+        if was_installed and not simulation.is_installed:
+            simulation.forget()
         return ran
 
     def offer(self, machine: SimulatedMachine, version: str) -> None:
@@ -79,7 +91,7 @@ class SlurmDriver(Driver):
 
     def prints(self, machine: SimulatedMachine, argv: tuple[str, ...]) -> str | None:
         """The watch of a cluster."""
-        return json.dumps(watched(machine.name, self._simulation(machine)))
+        return json.dumps(watched(self._host(machine).hostname, self._simulation(machine)))
 
     def serves(self, machine: SimulatedMachine) -> bool | None:
         return bool(self._host(machine).active & {"slurmd", "slurmctld"})
@@ -101,6 +113,15 @@ class SlurmDriver(Driver):
 
     def work(self, machine: SimulatedMachine) -> int:
         return sum(job.node == machine.name for job in self._slurm(machine).jobs)
+
+    def state(self, machine: SimulatedMachine) -> dict[str, str]:
+        """Keys are random, so it only matters that they are those of the cluster."""
+        simulation = self._simulation(machine)
+        ours = {content for host in simulation.hosts.values() for content in host.keys_of_controller()}
+        shown = super().state(machine)
+        for path in {keys.SLURM_KEY, keys.KEY_SET} & machine.files.keys():
+            shown[path] = "as on the controller machine" if machine.files[path] in ours else "another key"
+        return shown
 
     def _show(self, machine: SimulatedMachine, host: FreshHost) -> None:
         """Show what a command changed where the kit looks: on the machine, and in what the machines agree on."""

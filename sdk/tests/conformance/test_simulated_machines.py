@@ -213,7 +213,7 @@ def test_two_runs_are_compared_without_ids_and_the_address_of_the_ssh_server() -
     assert Driver().state(first) != Driver().state(second)
 
 
-async def test_a_program_that_runs_on_prints_what_the_driver_shows_until_nobody_reads() -> None:
+async def test_a_program_that_runs_on_prints_what_the_driver_shows() -> None:
     shown = iter(["1 job", "1 job", "2 jobs"])
     machines = SimulatedMachines(respond, lambda user: True, lambda machine, argv: next(shown))
     async with machines.serving(["n1"]), connect(target(machines, instance_id="inst_1")) as machine:
