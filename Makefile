@@ -39,7 +39,7 @@ test: .venv/.ready ## check, then every test; real machines as root or by sudo m
 	@$(MAKE) $(TOGETHER) check-types check-rules compiled-tests
 	@$(PYTHON) -m pytest -n 5 --dist loadgroup --durations 15 $(ARGS)
 
-test-slurm: .venv/.ready ## the long tests of Slurm on real machines: every operation and action, a story in a browser, upgrade, kills, MPI, munge, reboots (two hours, as root)
+test-slurm: .venv/.ready ## the long tests of Slurm: the whole conformance card; on real machines every operation and action, a story in a browser, upgrade, kills, MPI, munge, reboots (two hours, as root)
 	@tools/browser
 	@$(PYTHON) -m pytest -n 0 --durations 15 -m long apps/slurm tests/e2e console/tests --ignore tests/e2e/test_etcd_on_machines.py --ignore tests/e2e/test_ray_on_machines.py $(ARGS)
 

@@ -25,8 +25,6 @@ from bench.crashes.judge import HEADER, Row
 from bench.crashes.rounds import Rounds
 from bench.crashes.subjects import APPS
 
-SPARE = 2
-"""Machines of a cluster beside those of the deploy: for an add and for a replace."""
 _PRIVATE = "GPUAAS_CRASHES_PRIVATE_NETWORK"
 _SHOWN_MAX = 5
 
@@ -69,7 +67,8 @@ class Size:
 async def matrix(subject: Subject, chosen: Size) -> int:
     """Interrupt the operations of the app, in a private network, and print a row for each, also if a signal ends the
     run early. Return the exit status."""
-    size = sum(plan.counts(subject.manifest, subject.driver).values()) + SPARE
+    adds = sum(move.kind == "add" for move in plan.tour(subject.manifest, subject.driver))
+    size = sum(plan.counts(subject.manifest, subject.driver).values()) + adds + 1  # one for a replace
     key = asyncssh.generate_private_key("ssh-ed25519")
     clusters = [Cluster(number, size, subject, key) for number in range(chosen.at_once)]
     with tempfile.TemporaryDirectory(prefix="gpuaas-crashes-") as folder:

@@ -33,7 +33,7 @@ class Cluster:
         network: dict[str, Any] = {}
         for machine in self.machines:
             machine.network = network
-        self._doors = [Door(machine.execute, key, self.address(machine.name), SSH_PORT) for machine in self.machines]
+        self._doors = [self._door(machine) for machine in self.machines]
 
     @property
     def names(self) -> list[str]:
@@ -74,7 +74,12 @@ class Cluster:
         return changes
 
     def _machine(self, position: int, subject: Subject) -> SimulatedMachine:
-        return SimulatedMachine(f"c{self.number}-n{position}", installs.responder(subject.driver))
+        return SimulatedMachine(
+            f"c{self.number}-n{position}", installs.responder(subject.driver), subject.driver.prints
+        )
+
+    def _door(self, machine: SimulatedMachine) -> Door:
+        return Door(machine.execute, self.key, self.address(machine.name), SSH_PORT, machine.line)
 
     def _comparable(self, text: str) -> str:
         text = re.sub(rf"\b127\.77\.{self.number}\.(\d+)", r"n\1", text)

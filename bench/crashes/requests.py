@@ -33,6 +33,9 @@ async def request(cloud: Cloud, cluster: Cluster, move: Move) -> Operation:
 
 
 async def _request(cloud: Cloud, cluster: Cluster, move: Move) -> Operation:
+    if version := plan.version_of(cloud.subject.manifest, move.kind):
+        for machine in cluster.machines:
+            cloud.subject.driver.offer(machine, version)
     if move.kind == "deploy":
         return await _deploy(cloud, cluster)
     where: dict[str, Any] = {"project_id": cloud.project_id, "instance_id": cluster.instance_id}
@@ -77,7 +80,8 @@ async def live_members(cloud: Cloud, cluster: Cluster) -> list[Member]:
 async def _deploy(cloud: Cloud, cluster: Cluster) -> Operation:
     subject = cloud.subject
     manifest, driver = subject.manifest, subject.driver
-    topology, fields = next(iter(manifest.topologies.items()))
+    topology = plan.topology(manifest, driver)
+    fields = manifest.topologies[topology]
     inputs, free = dict(driver.inputs), list(cluster.allocation_ids.values())
     for role, count in plan.counts(manifest, driver).items():
         chosen, free = free[:count], free[count:]

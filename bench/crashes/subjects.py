@@ -12,9 +12,12 @@ import gpuaas_app_etcd_conformance
 import gpuaas_app_ray_conformance
 from gpuaas_app_etcd.controller import app as etcd_app
 from gpuaas_app_ray.controller import app as ray_app
+from gpuaas_app_slurm.controller import app as slurm_app
 from gpuaas_sdk import scaffold
 from gpuaas_sdk.conformance import Subject
 from gpuaas_sdk.controller import App
+
+from bench.crashes import parts
 
 _NAME = "hello"
 
@@ -29,6 +32,11 @@ def etcd() -> Iterator[Subject]:
 def ray() -> Iterator[Subject]:
     kit = gpuaas_app_ray_conformance
     yield Subject.of(ray_app.manifest, kit.COMMAND, kit.RayDriver())
+
+
+@contextlib.contextmanager
+def slurm() -> Iterator[Subject]:
+    yield Subject.of(slurm_app.manifest, parts.QUICK_COMMAND, parts.SlurmDriver())
 
 
 @contextlib.contextmanager
@@ -51,4 +59,5 @@ APPS: dict[str, Callable[[], AbstractContextManager[Subject]]] = {
     "etcd": etcd,
     "ray": ray,
     "scaffold": from_scaffold,
+    "slurm": slurm,
 }

@@ -1,6 +1,6 @@
 """The keys that the daemons of a fake cluster have read, and whether they accept each other, by the rules of Slurm."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gpuaas_app_slurm.workload import key_sets, keys
@@ -38,6 +38,10 @@ class FakeKeys:
         for head, node in self._pairs():
             if not (self.daemons[head].accepts(self.daemons[node]) and self.daemons[node].accepts(self.daemons[head])):
                 self.refused.append(f"{' '.join(head)} and {' '.join(node)} after the start of {unit} on {machine}")
+
+    def stop(self, machine: str, units: Iterable[str]) -> None:
+        for unit in units:
+            self.daemons.pop((machine, unit), None)
 
     def is_accepted(self, machine: str) -> bool:
         """Return whether slurmctld accepts a message from this machine. Without slurmd there, nothing is known."""

@@ -90,6 +90,15 @@ class FreshHost(FakeHost):
         """The queue in the state folder, after it was packed or unpacked here. slurmctld reads it when it starts."""
         self._slurm, self._faults = slurm, faults
 
+    def version_of(self, package: str) -> str:
+        """Return the installed version of a package."""
+        return self.slurm_version if package.startswith("slurm") else "1"
+
+    def keys_of_controller(self) -> set[bytes]:
+        """Return the key and the key set of the machine if slurmctld runs here."""
+        paths = (keys.SLURM_KEY, keys.KEY_SET) if "slurmctld" in self.active else ()
+        return {self.files[path] for path in paths if path in self.files}
+
     async def execute(self, command: Command) -> Completed:
         if command.parts:
             return await super().execute(command)
@@ -183,6 +192,7 @@ class FreshHost(FakeHost):
 
     def _stop(self, units: Sequence[str]) -> Ran:
         self.active.difference_update(units)
+        self._slurm.keys.stop(self.hostname, units)
         self._slurm.changes += [f"stop {unit} on {self.hostname}" for unit in units]
         if "slurmctld" in units:
             self._slurm.controllers.discard(self.hostname)
@@ -217,6 +227,7 @@ class FreshHost(FakeHost):
     def _end(self, units: Sequence[str]) -> None:
         """Stop units for good, as their removal does."""
         self.active.difference_update(units)
+        self._slurm.keys.stop(self.hostname, units)
         if "slurmctld" in units:
             self._slurm.controllers.discard(self.hostname)
 

@@ -1,18 +1,53 @@
 """How the conformance kit looks at Slurm: the fake Slurm of the app's tests answers on the kit's simulated machines, to
 a controller that is a real process."""
 
+import hashlib
+import json
 import sys
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fake_slurm import CLUSTER_NAME, FakeJob, FakeSlurm
-from fresh_machines import Faults, FreshHost
+from fresh_machines import VERSION, Faults, FreshHost
+from gpuaas_app_slurm.controller import app
+from gpuaas_app_slurm.workload import keys
 from gpuaas_sdk.conformance import Driver, SimulatedMachine
 from gpuaas_sdk.machine import Ran, shell
 
 COMMAND = (str(Path(sys.executable).with_name("gpuaas-slurm")),)
+"""The program of the app."""
+QUICK_COMMAND = (sys.executable, str(Path(__file__).with_name("quick_slurm.py")))
+"""The same with shorter waits."""
 OF_THE_KIT = (shell.GET, shell.GET_ALL, shell.PUT, shell.PUT_ALL)
-"""The kit's machines read and write their files themselves."""
+FILE_PROGRAMS = ("cat", "chmod", "chown", "install", "ls", "mkdir", "rm", "test", "touch")
+"""The kit's machines read, write and delete their files themselves."""
+SIMULATION = "simulation"
+NEWER = "25.05.3"
+"""The Slurm to which an upgrade moves the cluster."""
+
+
+@dataclass(repr=False)
+class Simulation:
+    """The Slurm and the machines of one check. The kit compares facts about them, which the driver writes."""
+
+    slurm: FakeSlurm = field(default_factory=lambda: FakeSlurm(is_up=False))
+    hosts: dict[str, FreshHost] = field(default_factory=dict)
+    faults: Faults = field(default_factory=Faults)
+
+    def __repr__(self) -> str:
+        return "Slurm"
+
+    @property
+    def is_installed(self) -> bool:
+        return any(host.installed for host in self.hosts.values())
+
+    def forget(self) -> None:
+        """Forget the cluster. The last machine has lost its packages, and with them the state of Slurm."""
+        self.slurm = FakeSlurm(is_up=False)
+        self.hosts.clear()
 
 
 class SlurmDriver(Driver):
@@ -20,16 +55,43 @@ class SlurmDriver(Driver):
 
     inputs, topology = {"cluster_name": CLUSTER_NAME, "rest_api": True}, "split"
     counts = {"worker": 2, "login": 1}
+    changed_inputs = {
+        "max_time": "3-00:00:00",
+        "partitions": [{"name": "short", "default_time": "00:10:00", "max_time": "01:00:00"}],
+    }
+    actions = {
+        "users.add": {"names": ["grace"]},
+        "users.remove": {"names": ["grace"]},
+        "users.limits": {"login": "researcher", "max_jobs": 5},
+        "queue.submit": {"script": "#!/bin/sh\nhostname\n", "name": "first"},
+        "queue.cancel_any": {"jobs": ["101"]},
+        "reservation.create": {"name": "course", "minutes": 60, "users": ["researcher"], "node_count": 1},
+        "reservation.remove": {"name": "course"},
+    }
     patience_s, silent_s = 300.0, 120.0
     runbook = Path(__file__).parents[1] / "docs/runbook.md"
 
     def respond(self, machine: SimulatedMachine, argv: tuple[str, ...], data: bytes) -> Ran | None:
-        if argv[2:3] and argv[2] in OF_THE_KIT:
+        if argv[0] in FILE_PROGRAMS or (argv[2:3] and argv[2] in OF_THE_KIT):
             return None
-        host = self._host(machine)
+        simulation, host = self._simulation(machine), self._host(machine)
+        was_installed = simulation.is_installed
         if argv[:2] == ("bash", "-seuo"):
-            return host._answer_script(data.decode(), argv[4:])
-        return host._answer_command(argv)
+            ran = host._answer_script(data.decode(), argv[4:])
+        else:
+            ran = host._answer_command(argv)
+        self._show(machine, host)
+        if was_installed and not simulation.is_installed:
+            simulation.forget()
+        return ran
+
+    def offer(self, machine: SimulatedMachine, version: str) -> None:
+        newest = NEWER if version == app.manifest.version else VERSION
+        self._simulation(machine).faults.packaged_version = newest
+
+    def prints(self, machine: SimulatedMachine, argv: tuple[str, ...]) -> str | None:
+        """The watch of a cluster."""
+        return json.dumps(watched(self._host(machine).hostname, self._simulation(machine)))
 
     def serves(self, machine: SimulatedMachine) -> bool | None:
         return bool(self._host(machine).active & {"slurmd", "slurmctld"})
@@ -42,7 +104,7 @@ class SlurmDriver(Driver):
         slurm, host = self._slurm(machine), self._host(machine)
         if "slurmd" not in host.active or slurm.nodes.get(machine.name) != ["IDLE"]:
             return False
-        slurm.jobs.append(FakeJob(len(slurm.jobs) + 100, node=machine.name))
+        slurm.jobs.append(FakeJob(len(slurm.jobs) + 1000, node=machine.name))
         return True
 
     def end_work(self, machine: SimulatedMachine) -> None:
@@ -53,20 +115,72 @@ class SlurmDriver(Driver):
         return sum(job.node == machine.name for job in self._slurm(machine).jobs)
 
     def state(self, machine: SimulatedMachine) -> dict[str, str]:
-        """Units and packages are those of the fake host."""
-        host = self._host(machine)
-        units = {f"unit {unit}": "active" for unit in host.active}
-        packages = {f"package {name}": host.slurm_version for name in host.installed}
-        return super().state(machine) | units | packages
+        """Keys are random, so it only matters that they are those of the cluster."""
+        simulation = self._simulation(machine)
+        ours = {content for host in simulation.hosts.values() for content in host.keys_of_controller()}
+        shown = super().state(machine)
+        for path in {keys.SLURM_KEY, keys.KEY_SET} & machine.files.keys():
+            shown[path] = "as on the controller machine" if machine.files[path] in ours else "another key"
+        return shown
+
+    def _show(self, machine: SimulatedMachine, host: FreshHost) -> None:
+        """Show what a command changed where the kit looks: on the machine, and in what the machines agree on."""
+        machine.units = {f"{unit}.service": "active" for unit in sorted(host.active)}
+        machine.starts = Counter(f"{start.split()[0]}.service" for start in host.started)
+        machine.packages = {name: host.version_of(name) for name in sorted(host.installed)}
+        simulation = machine.network[SIMULATION]
+        machine.network.clear()
+        machine.network |= {SIMULATION: simulation, **facts(simulation.slurm)}
 
     def _slurm(self, machine: SimulatedMachine) -> FakeSlurm:
-        slurm: FakeSlurm = machine.network.setdefault("slurm", FakeSlurm(is_up=False))
-        return slurm
+        return self._simulation(machine).slurm
 
     def _host(self, machine: SimulatedMachine) -> FreshHost:
-        hosts: dict[str, Any] = machine.network.setdefault("hosts", {})
-        if machine.name not in hosts:
-            hosts[machine.name] = FreshHost(machine.name, self._slurm(machine), Faults())
-        host: FreshHost = hosts[machine.name]
+        simulation = self._simulation(machine)
+        if machine.name not in simulation.hosts:
+            simulation.hosts[machine.name] = FreshHost(machine.name, simulation.slurm, simulation.faults)
+        host = simulation.hosts[machine.name]
         host.files = machine.files
         return host
+
+    def _simulation(self, machine: SimulatedMachine) -> Simulation:
+        simulation: Simulation = machine.network.setdefault(SIMULATION, Simulation())
+        return simulation
+
+
+def facts(slurm: FakeSlurm) -> Mapping[str, str]:
+    """Return what commands can change in Slurm itself. What it only counts or remembers for tests is not among it."""
+    nodes = {f"node {name}": f"{flags} {slurm.reasons.get(name, '')}" for name, flags in slurm.nodes.items()}
+    labels = {f"labels of {name}": str(values) for name, values in slurm.queue.features.items()}
+    closed = {f"partition {name}": state for name, state in slurm.closed.items()}
+    users = {f"user {name}": str(limits) for name, limits in slurm.accounting.users.items()}
+    submitted = {f"submitted job {number}": "" for number, _ in enumerate(slurm.queue.submitted)}
+    reservations = {f"reservation {name}": "" for name in slurm.queue.reservations}
+    return {**nodes, **labels, **closed, **users, **submitted, **reservations, "slurmctld": slurm.conf}
+
+
+def watched(name: str, simulation: Simulation) -> dict[str, Any]:
+    """Return what the watch prints on the machine of this name. All reports are new, and no file has drifted."""
+    slurm, users = simulation.slurm, simulation.slurm.accounting.users
+    head = simulation.hosts[name]
+    reports = {host: _report(machine) for host, machine in simulation.hosts.items()}
+    is_up = "slurmctld" in head.active and slurm.is_up
+    return {
+        "ping": f"Slurmctld(primary) at {name} is {'UP' if is_up else 'DOWN'}",
+        "accounting": CLUSTER_NAME if "slurmdbd" in head.active else "",
+        "version": slurm.version,
+        "own": reports[name],
+        "associations": "\n".join(f"{user}|{limits.get('GrpSubmitJobs', '')}" for user, limits in users.items()),
+        "nodes": [_node(node, slurm, reports[node]) for node in slurm.nodes] if is_up else None,
+    }
+
+
+def _node(name: str, slurm: FakeSlurm, report: dict[str, Any]) -> dict[str, Any]:
+    shown = {"name": name, "flags": slurm.nodes[name], "reason": slurm.reasons.get(name, ""), "cpus": 4}
+    return {**shown, "version": slurm.versions.get(name, ""), "memory_mb": 8000, **report}
+
+
+def _report(host: FreshHost) -> dict[str, Any]:
+    key = hashlib.sha256(host.files.get(keys.SLURM_KEY, b"")).hexdigest()[:8]
+    units = {unit: ("active", 0) for unit in sorted(host.active)}
+    return {"is_stale": False, "report": {"units": units, "key": key, "package": host.slurm_version}}

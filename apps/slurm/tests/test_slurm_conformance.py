@@ -1,23 +1,23 @@
-"""Slurm passes checks of the conformance kit, as a process, on simulated machines with the fake Slurm of its tests."""
+"""The app passes the conformance kit, as a process, on simulated machines with the fake Slurm of its tests. The whole
+card is long: `make test-slurm ARGS="-k conformance"`."""
 
 import pytest
 from gpuaas_app_slurm.controller import app
 from gpuaas_sdk import conformance
 from gpuaas_sdk.conformance import Subject
-from slurm_driver import COMMAND, SlurmDriver
-
-SUBJECT = Subject.of(app.manifest, COMMAND, SlurmDriver())
-OPERATIONS = ("add", "drain", "resume", "repair", "replace", "stop", "start", "restart", "remove", "decommission")
-"""Without the actions: some need a person with a login, whom the kit does not have."""
-CHECKS = ("operations", "residue", "version-reporting", "drain-honesty")
+from slurm_driver import COMMAND, QUICK_COMMAND, SlurmDriver
 
 
 async def test_a_controller_as_a_process_deploys_the_app_and_leaves_nothing() -> None:
-    card = await conformance.run(SUBJECT, only=("operations", "residue"), kinds=("decommission",))
-    assert (card.failures, card.count("passed")) == ([], 2)
+    subject = Subject.of(app.manifest, COMMAND, SlurmDriver())
+    checks = ("operations", "residue", "version-reporting")
+    card = await conformance.run(subject, only=checks, kinds=("decommission",))
+    assert (card.failures, card.count("passed")) == ([], len(checks))
 
 
 @pytest.mark.long
-async def test_every_operation_on_members_succeeds_and_drains_wait_for_jobs() -> None:
-    card = await conformance.run(SUBJECT, only=CHECKS, kinds=OPERATIONS)
-    assert (card.failures, card.count("passed")) == ([], len(CHECKS))
+@pytest.mark.timeout(3 * 3600)
+async def test_the_app_passes_every_check() -> None:
+    """Waits of the app are shorter than in `gpuaas-slurm`. Nothing of the card is not applicable."""
+    card = await conformance.run(Subject.of(app.manifest, QUICK_COMMAND, SlurmDriver()))
+    assert (card.failures, card.count("passed")) == ([], len(conformance.ALL))

@@ -12,17 +12,31 @@ ADDRESS = "127.0.0.1"
 """Where the servers of all machines listen, each at its own port. A bench gives each machine its own address."""
 Execute = Callable[[tuple[str, ...], str, bytes], Awaitable[Ran]]
 """Runs a command of a user with its input on the machine."""
+Prints = Callable[[tuple[str, ...]], str | None]
+"""Returns the line that a program which runs on prints now; None: it is no such program."""
+PROGRAM = ("python3", "-u", "-c")
+"""How `Machine.lines` runs a program."""
+LOOK_S = 1.0
+"""How often a program that runs on prints a line."""
 
 
 class Door:
     """The SSH server of one machine. It listens also while the machine is cut off, so that its port stays its own."""
 
-    def __init__(self, execute: Execute, key: asyncssh.SSHKey, address: str = ADDRESS, port: int = 0) -> None:
+    def __init__(
+        self,
+        execute: Execute,
+        key: asyncssh.SSHKey,
+        address: str = ADDRESS,
+        port: int = 0,
+        prints: Prints = lambda argv: None,
+    ) -> None:
         """Without a port, the first `open` chooses a free one."""
         self.port = port
         self._address = address
         self.is_cut = False
         self._execute = execute
+        self._prints = prints
         self._key = key
         self._acceptor: asyncssh.SSHAcceptor | None = None
         self._connections: set[asyncssh.SSHServerConnection] = set()
@@ -68,6 +82,8 @@ class Door:
     async def _process(self, process: "asyncssh.SSHServerProcess[bytes]") -> None:
         argv, size = orders.command_of(process.command or "")
         try:
+            if argv[: len(PROGRAM)] == PROGRAM and self._prints(argv) is not None:
+                return await self._print(process, argv)
             data = await (process.stdin.read() if size is None else process.stdin.readexactly(size))
             ran = await self._execute(argv, process.get_extra_info("username"), data)
             process.stdout.write(orders.as_bytes(ran.stdout))
@@ -75,6 +91,12 @@ class Door:
             process.exit(ran.exit_status)
         except (OSError, asyncssh.Error, asyncio.IncompleteReadError):
             process.close()
+
+    async def _print(self, process: "asyncssh.SSHServerProcess[bytes]", argv: tuple[str, ...]) -> None:
+        """Print lines until the client leaves. Such a program reads no input and does not end by itself."""
+        while not process.is_closing():
+            process.stdout.write(f"{self._prints(argv)}\n".encode())
+            await asyncio.sleep(LOOK_S)
 
 
 class _Server(asyncssh.SSHServer):

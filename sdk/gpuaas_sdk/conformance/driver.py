@@ -56,6 +56,15 @@ class Driver:
         """Return the result of a command of the app's software. None: files and systemctl are simulated already."""
         return None
 
+    def offer(self, machine: SimulatedMachine, version: str) -> None:
+        """Let the package source of the machine have what belongs to this version of the app from now on. The kit calls
+        it before a deploy, an upgrade and a rollback."""
+
+    def prints(self, machine: SimulatedMachine, argv: tuple[str, ...]) -> str | None:
+        """Return the line that a Python program of `Machine.lines` or `Reconciliation.sample` prints now. It is asked
+        again every second, as long as the controller reads. None: it is not such a program of the app."""
+        return None
+
     def serves(self, machine: SimulatedMachine) -> bool | None:
         """Return whether the app works for its users on this machine."""
         return None

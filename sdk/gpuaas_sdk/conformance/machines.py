@@ -28,6 +28,7 @@ PACKAGED_UNITS = "/usr/lib/systemd/system/"
 OBSERVER = "observer"
 
 Respond = Callable[["SimulatedMachine", tuple[str, ...], bytes], Ran | None]
+Prints = Callable[["SimulatedMachine", tuple[str, ...]], str | None]
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ class SimulatedMachine:
 
     name: str
     respond: Respond
+    prints: Prints = lambda machine, argv: None
+    """Returns the line that a program of `Machine.lines` prints now."""
     files: dict[str, bytes] = field(default_factory=dict)
     units: dict[str, str] = field(default_factory=dict)
     """The state of each unit that was started or stopped: `active` or `inactive`."""
@@ -89,6 +92,10 @@ class SimulatedMachine:
         if self.after_command is not None:
             await self.after_command(self, order)
         return ran
+
+    def line(self, argv: tuple[str, ...]) -> str | None:
+        """Return what a program that runs on prints now; None if it is no such program. It changes nothing."""
+        return self.prints(self, argv)
 
     def content(self) -> effects.Content:
         """Return everything that commands can change: files, packages, units and their starts, and what the machines
@@ -206,10 +213,12 @@ class SimulatedMachine:
 class SimulatedMachines:
     """The machines of one check, by name. The first use of a name creates the machine."""
 
-    def __init__(self, respond: Respond, is_current: Callable[[str], bool]) -> None:
+    def __init__(
+        self, respond: Respond, is_current: Callable[[str], bool], prints: Prints = lambda machine, argv: None
+    ) -> None:
         self.by_name: dict[str, SimulatedMachine] = {}
         self._network: dict[str, Any] = {}
-        self._respond = respond
+        self._respond, self._prints = respond, prints
         self._is_current = is_current
         self._key = asyncssh.generate_private_key("ssh-ed25519")
         self._doors: dict[str, Door] = {}
@@ -218,13 +227,14 @@ class SimulatedMachines:
         """Return the machine of this name."""
         if name not in self.by_name:
             self.by_name[name] = SimulatedMachine(
-                name, self._respond, is_current=self._is_current, network=self._network
+                name, self._respond, self._prints, is_current=self._is_current, network=self._network
             )
         return self.by_name[name]
 
     async def open(self, name: str) -> None:
         """Let the machine answer: at its start, and after `cut`."""
-        door = self._doors.setdefault(name, Door(self.machine(name).execute, self._key))
+        machine = self.machine(name)
+        door = self._doors.setdefault(name, Door(machine.execute, self._key, prints=machine.line))
         await door.open()
 
     def cut(self, name: str) -> None:

@@ -6,11 +6,17 @@ from typing import Any
 
 from gpuaas_contract.catalog import Manifest, RoleSpec
 from gpuaas_contract.operations import OperationKind
+from gpuaas_contract.posix import PosixPerson
 
 from gpuaas_sdk.conformance.driver import Driver
 
 _MEMBER_KINDS: tuple[OperationKind, ...] = ("drain", "resume", "repair", "replace")
 _INSTANCE_KINDS: tuple[OperationKind, ...] = ("stop", "start", "restart", "reconfigure", "upgrade", "rollback")
+
+PERSON = PosixPerson(
+    user_id="user_ada", name="ada", login="ada", uid=20001, gid=20001, state="active", is_admin=True, public_keys=[]
+)
+"""The person of the project who requests all operations. An action may need the login of who requests it."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,13 @@ def previous_version(manifest: Manifest) -> str:
     if "upgrade" not in manifest.instance_operations or not manifest.upgrades_from:
         return manifest.version
     return manifest.upgrades_from[0].replace("*", "0")
+
+
+def version_of(manifest: Manifest, kind: OperationKind) -> str:
+    """Return the version of the app whose software an operation installs; empty if it installs no other. Pure."""
+    if kind in ("deploy", "rollback"):
+        return previous_version(manifest)
+    return manifest.version if kind == "upgrade" else ""
 
 
 def tour(manifest: Manifest, driver: Driver, kinds: Collection[str] = ()) -> list[Move]:

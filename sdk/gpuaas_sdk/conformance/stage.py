@@ -37,7 +37,7 @@ class Stage:
     def __init__(self, subject: Subject, folder: Path) -> None:
         manifest = subject.manifest
         self.subject, self.driver, self.manifest = subject, subject.driver, manifest
-        self.machines = SimulatedMachines(installs.responder(self.driver), self._is_current)
+        self.machines = SimulatedMachines(installs.responder(self.driver), self._is_current, self.driver.prints)
         self.platform = FakePlatform(
             manifest.slug,
             secret_purposes=manifest.secret_purposes,
@@ -45,6 +45,7 @@ class Stage:
             steward=manifest.steward,
             locate=self.machines.locate,
         )
+        self.platform.records.people.append(plan.PERSON)
         self.platform.secrets.new_value = lambda name: hashlib.sha256(name.encode()).hexdigest()
         self.controllers: dict[str, Controller] = {}
         self.received: list[Received] = []
@@ -134,13 +135,16 @@ class Stage:
 
     def request(self, move: Move, *, count: int = 1, **options: Any) -> Operation:
         """Request the operation of a move. `count` members are added by an add."""
+        if version := plan.version_of(self.manifest, move.kind):
+            for machine in self.machines.by_name.values():
+                self.driver.offer(machine, version)
         if move.kind == "deploy":
             self._create()
         if move.kind in INSTANCE_KINDS:
             return self._request_for_instance(move, options)
         if move.kind == "action":
             inputs = dict(self.driver.actions.get(move.action, {}))
-            return self.platform.invoke(self.instance, move.action, inputs)
+            return self.platform.invoke(self.instance, move.action, inputs, requested_by=plan.PERSON.user_id)
         if move.kind == "add":
             nodes = self.free_nodes()[:count]
             targets = [self.platform.records.add_member(self.instance, move.role, node) for node in nodes]
@@ -222,7 +226,7 @@ class Stage:
         topology = plan.topology(self.manifest, self.driver)
         inputs = plan.inputs(self.manifest, self.driver, members)
         instance = self.platform.add_instance(members, topology=topology, inputs=inputs)
-        version = plan.previous_version(self.manifest)
+        version = plan.version_of(self.manifest, "deploy")
         self.platform.records.instances[instance.instance_id] = msgspec.structs.replace(instance, app_version=version)
         for name in self.manifest.artifacts:
             self.platform.add_artifact(instance, name, self.driver.artifacts.get(name, b"conformance"))
@@ -231,10 +235,8 @@ class Stage:
     def _request_for_instance(self, move: Move, options: dict[str, Any]) -> Operation:
         if move.kind == "reconfigure":
             return self.platform.reconfigure(self.instance, dict(self.driver.changed_inputs))
-        if move.kind == "upgrade":
-            options["to_version"] = self.manifest.version
-        if move.kind == "rollback":
-            options["to_version"] = plan.previous_version(self.manifest)
+        if move.kind in ("upgrade", "rollback"):
+            options["to_version"] = plan.version_of(self.manifest, move.kind)
         return self.platform.request(self.instance, move.kind, **options)
 
     def _is_current(self, user: str) -> bool:

@@ -1,9 +1,16 @@
-"""The onboarding gate distinguishes addresses of members from sources of content."""
+"""The onboarding gate distinguishes addresses of members from sources of content, and reads of other operations from
+calls about them."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from gpuaas_contract.operations import OPERATION_GET
+from gpuaas_contract.runtime import STEP_REPORT
 from gpuaas_sdk.conformance import Reference, Subject, run
+from gpuaas_sdk.conformance.plan import Move
+from gpuaas_sdk.testing import FakePlatform
+from gpuaas_sdk.testing.platform.edge import Received
 
 OWN, FOREIGN = ("kv", "join", "--peer=https://n1:2380"), ("curl", "https://downloads.example/kv.tar")
 
@@ -14,4 +21,16 @@ async def test_an_address_of_a_member_is_no_source_of_content(
 ) -> None:
     reference = Reference(empty={"n1": {}}, arguments={argv})
     card = await run(planted(), only=["artifact-sources"], reference=reference)
+    assert [verdict.result for verdict in card.verdicts] == [result]
+
+
+@pytest.mark.parametrize(("endpoint", "result"), [(OPERATION_GET, "passed"), (STEP_REPORT, "failed")])
+async def test_only_a_read_of_another_operation_has_the_correlation_id_of_its_reader(
+    planted: Callable[..., Subject], endpoint: Any, result: str
+) -> None:
+    platform = FakePlatform("hello")
+    operation = platform.request(platform.add_instance({}), "deploy")
+    received = Received(endpoint.name, None, {"operation_id": operation.operation_id}, "cor_of_another")
+    reference = Reference(empty={}, operations={Move("deploy"): operation}, received=[received])
+    card = await run(planted(), only=["correlation"], reference=reference)
     assert [verdict.result for verdict in card.verdicts] == [result]

@@ -1,8 +1,10 @@
 """Which operations the kit tries, from the manifest alone."""
 
+from collections.abc import Callable
 from pathlib import Path
 
-from gpuaas_sdk.conformance import Driver, plan
+from gpuaas_contract.operations import OperationKind
+from gpuaas_sdk.conformance import Driver, Subject, plan, stage
 from gpuaas_sdk.controller import App, Manifest
 
 BASE = """
@@ -39,7 +41,9 @@ def test_a_full_role_gets_no_member_and_keeps_its_last_one(tmp_path: Path) -> No
 
 def test_an_upgrade_starts_at_a_version_from_which_it_is_possible(tmp_path: Path) -> None:
     more = 'roles: []\ninstance_operations: [upgrade]\nupgrades_from: ["0.9.*"]'
-    assert plan.previous_version(manifest(tmp_path, more)) == "0.9.0"
+    listed = manifest(tmp_path, more)
+    kinds: list[OperationKind] = ["deploy", "add", "upgrade", "rollback"]
+    assert [plan.version_of(listed, kind) for kind in kinds] == ["0.9.0", "", "1.0.0", "0.9.0"]
     assert tour(tmp_path, more) == ["deploy", "upgrade", "decommission"]
     assert tour(tmp_path, "roles: []\ninstance_operations: [upgrade]") == ["deploy", "decommission"]
 
@@ -53,3 +57,12 @@ def test_an_action_that_needs_inputs_is_tried_only_if_the_driver_has_them(tmp_pa
     action = "{{name: {}, title: T, permission: apps.instance.read, input_schema: {{required: [{}]}}}}"
     more = f"roles: []\nactions: [{action.format('list', '')}, {action.format('send', 'text')}]"
     assert tour(tmp_path, more) == ["deploy", "action list", "decommission"]
+
+
+async def test_an_action_is_requested_by_a_person_who_has_a_login(planted: Callable[..., Subject]) -> None:
+    async with stage.opened(planted(), controllers=0) as on:
+        deploy = on.request(plan.Move("deploy"))
+        on.platform.cancel(deploy.operation_id)
+        operation = on.request(plan.Move("action", action="say"))
+        logins = {person.user_id: person.login for person in on.platform.records.people if person.state == "active"}
+        assert logins[operation.requested_by] == "ada"
