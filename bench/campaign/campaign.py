@@ -83,9 +83,10 @@ class Campaign:
                 await self._take(draw(self.generator))
             await rest.heal(self.cluster, self.faults)
             await rest.operations_end(self.cluster)
+            # First the queue: the removal of a node that queued jobs name is refused.
+            await self.queue_ends()
             await rest.members_rest(self.cluster, self.acts)
             await rest.machines_clean(self.cluster, self.acts)
-            await self.queue_ends()
             await invariants.check(self.cluster, self.acts, self.jobs, self.watch, self.faults)
         finally:
             await self.faults.heal_all()
