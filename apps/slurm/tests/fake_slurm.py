@@ -192,7 +192,7 @@ class FakeSlurm:
             case ("scontrol" | "squeue" | "scancel", *_) if not self.is_up:
                 return AWAY
             case ("scontrol", "show", "nodes", "--json"):
-                return _json(nodes=[self._node(name) for name in self.nodes])
+                return _json(nodes=[self._node(name) for name in sorted(self.nodes)])
             case ("sh", "-c", queue.SUBMIT, _, *options):
                 return self._submit(options)
             case ("scontrol", "token", username, lifespan):

@@ -94,6 +94,10 @@ class FreshHost(FakeHost):
         """Return the installed version of a package."""
         return self.slurm_version if package.startswith("slurm") else "1"
 
+    def join(self, slurm: FakeSlurm) -> None:
+        """Belong to another Slurm from now on. The machine has nothing of the last one."""
+        self._slurm, self.saved, self.queue_on_disk = slurm, {}, None
+
     def keys_of_controller(self) -> set[bytes]:
         """Return the key and the key set of the machine if slurmctld runs here."""
         paths = (keys.SLURM_KEY, keys.KEY_SET) if "slurmctld" in self.active else ()

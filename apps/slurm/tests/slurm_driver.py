@@ -3,6 +3,7 @@ a controller that is a real process."""
 
 import hashlib
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Mapping
@@ -25,6 +26,7 @@ OF_THE_KIT = (shell.GET, shell.GET_ALL, shell.PUT, shell.PUT_ALL)
 FILE_PROGRAMS = ("cat", "chmod", "chown", "install", "ls", "mkdir", "rm", "test", "touch")
 """The kit's machines read, write and delete their files themselves."""
 SIMULATION = "simulation"
+TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z?")
 NEWER = "25.05.3"
 """The Slurm to which an upgrade moves the cluster."""
 
@@ -47,7 +49,8 @@ class Simulation:
     def forget(self) -> None:
         """Forget the cluster. The last machine has lost its packages, and with them the state of Slurm."""
         self.slurm = FakeSlurm(is_up=False)
-        self.hosts.clear()
+        for host in self.hosts.values():
+            host.join(self.slurm)
 
 
 class SlurmDriver(Driver):
@@ -115,10 +118,10 @@ class SlurmDriver(Driver):
         return sum(job.node == machine.name for job in self._slurm(machine).jobs)
 
     def state(self, machine: SimulatedMachine) -> dict[str, str]:
-        """Keys are random, so it only matters that they are those of the cluster."""
+        """Keys are random, so it only matters that they are those of the cluster. Notes of an upgrade have times."""
         simulation = self._simulation(machine)
         ours = {content for host in simulation.hosts.values() for content in host.keys_of_controller()}
-        shown = super().state(machine)
+        shown = {name: TIME.sub("TIME", text) for name, text in super().state(machine).items()}
         for path in {keys.SLURM_KEY, keys.KEY_SET} & machine.files.keys():
             shown[path] = "as on the controller machine" if machine.files[path] in ours else "another key"
         return shown
@@ -183,4 +186,6 @@ def _node(name: str, slurm: FakeSlurm, report: dict[str, Any]) -> dict[str, Any]
 def _report(host: FreshHost) -> dict[str, Any]:
     key = hashlib.sha256(host.files.get(keys.SLURM_KEY, b"")).hexdigest()[:8]
     units = {unit: ("active", 0) for unit in sorted(host.active)}
-    return {"is_stale": False, "report": {"units": units, "key": key, "package": host.slurm_version}}
+    rotation = "runs" if keys.KEY_SET in host.files else ""
+    report = {"units": units, "key": key, "rotation": rotation, "package": host.slurm_version}
+    return {"is_stale": False, "report": report}
