@@ -31,7 +31,7 @@ class Project(Wire):
 
 
 class ServiceAccount(Wire):
-    """An identity for programs; it belongs to one project, or to an organisation (`org_accounts`)."""
+    """An identity for programs, of a project or an organisation."""
 
     service_account_id: str
     org_id: str

@@ -122,8 +122,10 @@ class FreshHost(FakeHost):
 
     def _answer_command(self, argv: tuple[str, ...]) -> Ran:
         match argv:
-            case ("systemctl", "restart", unit) | ("systemctl", "start", "mariadb" as unit):
+            case ("systemctl", "restart", unit):
                 return self._start(unit)
+            case ("systemctl", "start", "mariadb" as unit):
+                return OK if unit in self.active else self._start(unit)
             case ("systemctl", "disable", "-q", "--now", *units):
                 return self._stop(units)
             case ("systemctl", "stop", unit):

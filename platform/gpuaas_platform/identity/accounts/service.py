@@ -195,7 +195,7 @@ async def _accepted(reader: db.Reader, project_id: str, named: str) -> ServiceAc
 
 
 def _owner_id(call: Call) -> str:
-    return call.owner.project_id or call.owner.org_id
+    return call.project.project_id if call.project is not None else call.owner.org_id
 
 
 async def _not_deleted(tx: db.Tx, call: AccountCall) -> ServiceAccount:
