@@ -74,11 +74,11 @@ async def test_a_long_poll_on_one_process_is_woken_by_a_write_through_the_other(
 
 async def _entitlements_after(cloud: Cloud, cursor: int) -> list[events.Event]:
     """The first changes of entitlements after the cursor. A new project also gets events by itself, a moment later."""
-    found: list[events.Event] = []
-    while not found:
+    changes: list[events.Event] = []
+    while not changes:
         page = await cloud.call(events.EVENT_LIST, query={"after": cursor, "wait_s": 30})
-        found, cursor = [event for event in page.items if event.type == "catalog.entitlement.changed"], page.cursor
-    return found
+        changes, cursor = [event for event in page.items if event.type == "catalog.entitlement.changed"], page.cursor
+    return changes
 
 
 async def test_a_stream_on_one_process_sends_the_writes_of_both_in_one_order(pair: Pair) -> None:
