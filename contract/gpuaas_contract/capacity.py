@@ -84,7 +84,7 @@ class SanitiseAttempt(Wire):
 
 
 class Node(Wire):
-    """A machine with the platform's agent, which projects can claim."""
+    """A machine with the platform's agent; projects can claim it."""
 
     node_id: str
     name: str

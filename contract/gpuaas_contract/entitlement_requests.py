@@ -52,7 +52,7 @@ class EntitlementRequestQuery(PageQuery):
 
 
 class AppOffer(Wire):
-    """A published app that a project can have, without its manifest."""
+    """A published app, as a project sees it, without its manifest."""
 
     app_slug: str
     display_name: str

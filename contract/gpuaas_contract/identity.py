@@ -11,7 +11,7 @@ from gpuaas_contract.wire import Id, Name, NoBody, PageQuery, Request, Secret, T
 
 
 class Org(Wire):
-    """A tenant of the platform; it owns projects and restricts them."""
+    """A tenant of the platform; it owns projects and limits them."""
 
     org_id: str
     name: str

@@ -16,7 +16,7 @@ from gpuaas_contract.wire import NoBody, Timestamp, Wire
 
 
 class AcceptedAccount(Wire):
-    """A service account of the organisation that may operate its app in this project."""
+    """An account of the organisation that operates an app here."""
 
     service_account_id: str
     name: str

@@ -229,7 +229,6 @@ def _root(person: posix.PosixPerson) -> str:
     return "yes" if person.is_admin else "no"
 
 
-_ACCEPTED = table("NAME APP=app_slug AGE=accepted_at BY=accepted_by SERVICE_ACCOUNT=service_account_id")
 _KEYS = table("KEY=key_id AGE=created_at USED=last_used_at UNTIL=expires_at BY=created_by")
 _PEOPLE = table("LOGIN UID STATE ROOT NAME USER=user_id", lambda person: person.state, ROOT=_root)
 _IDENTITIES = table("LOGIN UID AGE=created_at USER=user_id")
@@ -304,9 +303,9 @@ COMMANDS = {
         Levels(identity.SERVICE_ACCOUNT_BIND, org=org_accounts.BIND), fields=_REACH, page=_account_page
     ),
     "service-account list": Levels(identity.SERVICE_ACCOUNT_LIST, org=org_accounts.LIST),
-    "service-account accept": Command(org_accounts.ACCEPT, table=_ACCEPTED),
-    "service-account dismiss": Command(org_accounts.DISMISS, table=_ACCEPTED),
-    "service-account accepted": Command(org_accounts.ACCEPTED_LIST, table=_ACCEPTED),
+    "service-account accept": org_accounts.ACCEPT,
+    "service-account dismiss": org_accounts.DISMISS,
+    "service-account accepted": org_accounts.ACCEPTED_LIST,
     "service-account disable": Levels(identity.SERVICE_ACCOUNT_DISABLE, org=org_accounts.DISABLE),
     "service-account enable": Levels(identity.SERVICE_ACCOUNT_ENABLE, org=org_accounts.ENABLE),
     "service-account delete": Levels(identity.SERVICE_ACCOUNT_DELETE, org=org_accounts.DELETE),

@@ -8,9 +8,10 @@ bindings role-binding role-bindings: BINDING=binding_id USER=user_name ROLE SCOP
     AGE=created_at REASON
 service-accounts serviceaccount serviceaccounts sa: NAME STATE APPS AGE=created_at
     SERVICE_ACCOUNT=service_account_id
+accepted-accounts: NAME APP=app_slug AGE=accepted_at BY=accepted_by SERVICE_ACCOUNT=service_account_id
 """
 
-from gpuaas_contract import bindings, identity, sessions, users
+from gpuaas_contract import bindings, identity, org_accounts, sessions, users
 
 from gpuaas_cli.kinds.kind import Kind
 
@@ -21,4 +22,5 @@ KINDS = {
     "sessions": Kind(sessions.SESSION_LIST),
     "bindings": Kind(bindings.PROJECT_BINDING_LIST),
     "service-accounts": Kind(identity.SERVICE_ACCOUNT_LIST, getting=identity.SERVICE_ACCOUNT_GET),
+    "accepted-accounts": Kind(org_accounts.ACCEPTED_LIST, ids="service_account_id"),
 }

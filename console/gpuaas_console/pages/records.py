@@ -19,7 +19,7 @@ from gpuaas_console.web import Failure, Visit
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Machines": ("nodes", "allocations", "grants", "agent-releases"),
-    "People and programs": ("users", "bindings", "service-accounts", "credentials", "ssh-keys"),
+    "People and programs": ("users", "bindings", "service-accounts", "accepted-accounts", "credentials", "ssh-keys"),
     "Apps": ("apps", "app-offers", "app-requests", "entitlements", "controllers", "artifacts", "trust-keys"),
     "History": ("operations", "events", "audit", "usage"),
 }
@@ -32,6 +32,7 @@ TITLES = {
     "app-offers": "Apps that this project can have",
     "app-requests": "Requests for apps",
     "bindings": "Roles of people",
+    "accepted-accounts": "Accounts of the organisation",
     "ssh-keys": "Your SSH keys",
     "trust-keys": "Trust keys",
     "audit": "Audit trail",
@@ -41,6 +42,7 @@ EMPTY = {
     "allocations": "gpuaas allocation request --node NAME",
     "credentials": "gpuaas credential create --help",
     "service-accounts": "gpuaas service-account create --help",
+    "accepted-accounts": "gpuaas service-account accept NAME",
     "artifacts": "gpuaas artifact publish --help",
     "entitlements": "gpuaas app entitle --help",
     "apps": "gpuaas app register MANIFEST",
