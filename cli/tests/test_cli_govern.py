@@ -59,6 +59,11 @@ def test_roles_are_given_where_they_belong(cli: Cli, ada: dict[str, Any]) -> Non
     assert "viewer cannot be given at this level (platform); platform_admin, platform_ops can" in ended.err
     assert "tenant_admin" in cli("binding", "list", "--org", "acme").out
     assert "exclude each other" in cli("binding", "list", "--org", "acme", "--platform", expect=64).err
+    for words in (("binding", "list", "--org", "acme"), ("service-account", "list", "--org", "acme")):
+        refused = cli(*words, "--project", "research", expect=64).err
+        assert "--org and --project exclude each other" in refused
+    assert "exclude each other" in cli("binding", "list", "--platform", "--project", "research", expect=64).err
+    assert cli("binding", "list", "--org", "acme", GPUAAS_PROJECT="research").out, "a default is not a choice"
     assert "There is no user" in cli("binding", "grant", "nobody", "viewer", expect=1).err
 
 
@@ -91,6 +96,12 @@ def test_a_value_that_breaks_a_rule_of_its_field_is_a_usage_error(cli: Cli, word
     ended = cli(*words, expect=64, given="\n")
     assert ended.err.startswith("ERROR: A value is not accepted: ")
     assert "Traceback" not in ended.err
+    assert "regex" not in ended.err
+
+
+def test_a_bad_name_is_refused_with_the_rule_of_its_field(cli: Cli) -> None:
+    refused = cli("service-account", "create", "x y", "--app", "demo", "--org", "acme", expect=64).err
+    assert "name: A name has 1 to 63 letters, digits, hyphens or underscores" in refused
 
 
 def test_a_list_of_no_rows_has_no_next_row(cli: Cli) -> None:

@@ -335,6 +335,49 @@ def test_a_project_accepts_and_dismisses_an_account_of_its_organisation(lively: 
     lively("service-account", "delete", "fleet", "--org", org_id)
 
 
+def test_accepting_an_account_names_the_project_and_the_organisation_and_shows_the_permissions(lively: Cli) -> None:
+    org_id = lively("get", "orgs", "-o", "json").json["items"][0]["org_id"]
+    project_id = lively("get", "project", "research", "-o", "json").json["project_id"]
+    lively("service-account", "create", "named", "--app", "demo", "--org", org_id)
+    try:
+        for verb in ("accept", "dismiss"):
+            shown = lively("service-account", verb, "named").out
+            assert all(word in shown for word in (project_id, org_id, "demo", "apps.operation.execute")), shown
+    finally:
+        lively("service-account", "delete", "named", "--org", org_id)
+
+
+def test_accepting_a_disabled_account_prints_a_warning(lively: Cli) -> None:
+    org_id = lively("get", "orgs", "-o", "json").json["items"][0]["org_id"]
+    lively("service-account", "create", "asleep", "--app", "demo", "--org", org_id)
+    try:
+        assert "warning" not in lively("service-account", "accept", "asleep", "--dry-run").err
+        lively("service-account", "disable", "asleep", "--org", org_id)
+        warned = lively("service-account", "accept", "asleep").err
+        assert "warning: asleep is disabled" in warned
+        assert f"gpuaas service-account enable asleep --org {org_id}" in warned
+        assert "disabled" in lively("service-account", "accepted").out
+    finally:
+        lively("service-account", "delete", "asleep", "--org", org_id)
+
+
+def test_what_is_not_found_is_followed_by_the_servers_advice_and_the_list_of_the_level(lively: Cli) -> None:
+    absent = lively("service-account", "accept", "ghost", expect=4).err
+    assert "A tenant admin lists them: gpuaas service-account list --org ORG" in absent
+    assert "next: gpuaas service-account accepted" in lively("service-account", "dismiss", "ghost", expect=4).err
+    absent = lively("service-account", "get", "ghost", "--org", "acme", expect=4).err
+    assert "There is no service account ghost in organisation acme" in absent
+    assert "next: gpuaas service-account list --org acme" in absent
+
+
+def test_stopping_new_deploys_warns_about_instances_that_may_have_no_controller(lively: Cli) -> None:
+    warned = lively("app", "entitle", "demo", "--off", "--dry-run").err
+    live = len(lively("get", "instances", "-o", "name").out.split())
+    assert f"warning: {live} live instance" in warned
+    assert "gpuaas service-account create NAME --app demo" in warned
+    assert "warning" not in lively("app", "entitle", "demo", "--dry-run").err
+
+
 def test_a_secret_is_listed_and_destroyed_but_never_shown(lively: Cli) -> None:
     (issued,) = lively("secret", "list", "lively", "-o", "json").json["items"]
     assert "value" not in issued

@@ -65,10 +65,14 @@ def when(moment: datetime.datetime | None) -> markupsafe.Markup:
     return markupsafe.Markup('<time datetime="{}" title="{}">{}</time>').format(exact, exact, text)
 
 
-def who(actor: str, session: Any) -> str:
-    """Return who did something by name: people see themselves as `you`. The audit trail has the type before the id."""
+def who(actor: str, session: Any) -> markupsafe.Markup:
+    """Return who did something by name, with the id as title. People see themselves, and no one else, as `you`. The
+    audit trail has the type before the id."""
     actor_id = actor.rpartition(":")[2]
-    return "you" if actor_id == session.me.actor_id else session.names.get(actor_id, actor)
+    name = session.names.get(actor_id, actor)
+    other = f"{name} (another user)" if name.lower() == "you" else name
+    text = "you" if actor_id == session.me.actor_id else other
+    return markupsafe.Markup('<span title="{}">{}</span>').format(actor_id, text)
 
 
 def prose(text: str) -> markupsafe.Markup:

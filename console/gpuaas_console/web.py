@@ -19,6 +19,7 @@ from gpuaas_contract.catalog import PROJECT_APP_GET, Manifest
 from gpuaas_contract.endpoint import AnyEndpoint, Endpoint
 from gpuaas_contract.identity import PROJECT_GET, SERVICE_ACCOUNT_LIST
 from gpuaas_contract.instances import Instance
+from gpuaas_contract.org_accounts import ACCEPTED_LIST
 from gpuaas_contract.policy import CAN_I, CanI
 from gpuaas_contract.wire import NoBody
 from gpuaas_contract.wire import Page as ListPage
@@ -140,12 +141,14 @@ class Visit:
 
         async def read() -> dict[str, str]:
             calls = self.calls()
-            accounts, bindings = await asyncio.gather(
+            accounts, accepted, bindings = await asyncio.gather(
                 or_none(calls.first(NAMES_MAX, SERVICE_ACCOUNT_LIST, query=None)),
+                or_none(calls.first(NAMES_MAX, ACCEPTED_LIST, query=None)),
                 or_none(calls.first(NAMES_MAX, PROJECT_BINDING_LIST, query=None)),
             )
-            programs = {item.service_account_id: item.name for item in accounts[0]} if accounts else {}
-            return programs | ({item.user_id: item.user_name for item in bindings[0]} if bindings else {})
+            programs = [*(accounts[0] if accounts else ()), *(accepted[0] if accepted else ())]
+            names = {item.service_account_id: f"{item.name} (service account)" for item in programs}
+            return names | ({item.user_id: item.user_name for item in bindings[0]} if bindings else {})
 
         self.session.names |= await self.remember(read, "names", self.project)
 

@@ -190,7 +190,7 @@ def test_a_check_that_is_refused_shows_why_in_place_of_the_wait(admin: Any) -> N
 
 def test_programs_are_shown_by_their_name(admin: Any, failed_add: str) -> None:
     rows = admin.page("PROJECT/records/audit", action="runtime.fail")
-    assert '<td data-label="Actor">demo-controller</td>' in rows
+    assert re.search('data-label="Actor"[^>]*><span title="sa_[a-z0-9]+">demo-controller [(]service account[)]<', rows)
     assert re.search('data-label="Service account".*>sa_[a-z0-9]+</td>', admin.page("PROJECT/records/service-accounts"))
 
 

@@ -27,12 +27,15 @@ from gpuaas_console import (
 )
 from gpuaas_console.pages import action_table
 from gpuaas_contract.artifacts import ArtifactStorage
+from gpuaas_contract.bindings import PROJECT_BINDING_LIST
 from gpuaas_contract.catalog import DetailSpec, Manifest
 from gpuaas_contract.controllers import Controller, ControllerFailure, ControllerState
+from gpuaas_contract.endpoint import AnyEndpoint
 from gpuaas_contract.entitlement_requests import EntitlementRequest
-from gpuaas_contract.identity import Binding, Me
+from gpuaas_contract.identity import SERVICE_ACCOUNT_LIST, Binding, Me
 from gpuaas_contract.instances import Instance, InstanceCount, Member, MemberOperationRequest, Role
 from gpuaas_contract.operations import Operation, Preview, Step
+from gpuaas_contract.org_accounts import ACCEPTED_LIST
 from gpuaas_contract.policy import PolicyLimit
 
 NOW = datetime.datetime(2030, 1, 31, 8, tzinfo=datetime.UTC)
@@ -551,3 +554,40 @@ def test_a_check_shows_first_that_the_request_would_be_refused(source: str, show
     page = str(macros.plan(operation, {}))
     assert "This would be refused: 2 jobs run &lt;b&gt;" in page
     assert ("No running work" in page) == shows_work
+
+
+def test_only_the_person_at_the_console_is_shown_as_you() -> None:
+    names = {"sa_1": "you (service account)", "user_2": "you", "user_3": "ada", "sa_2": "ada (service account)"}
+    session = SimpleNamespace(me=SimpleNamespace(actor_id="user_1"), names=names)
+    shown = {actor: str(view.who(actor, session)) for actor in ("user:user_1", *names, "service_account:sa_2", "You")}
+    assert shown == {
+        "user:user_1": '<span title="user_1">you</span>',
+        "sa_1": '<span title="sa_1">you (service account)</span>',
+        "user_2": '<span title="user_2">you (another user)</span>',
+        "user_3": '<span title="user_3">ada</span>',
+        "sa_2": '<span title="sa_2">ada (service account)</span>',
+        "service_account:sa_2": '<span title="sa_2">ada (service account)</span>',
+        "You": '<span title="You">You (another user)</span>',
+    }
+    assert "&lt;b&gt;" in view.who("<b>", session)
+
+
+async def test_programs_have_names_also_those_of_the_organisation() -> None:
+    accounts = {
+        SERVICE_ACCOUNT_LIST.name: [SimpleNamespace(service_account_id="sa_1", name="ada")],
+        ACCEPTED_LIST.name: [SimpleNamespace(service_account_id="sa_2", name="fleet")],
+        PROJECT_BINDING_LIST.name: [SimpleNamespace(user_id="user_1", user_name="ada")],
+    }
+
+    async def first(_: int, endpoint: AnyEndpoint, **__: Any) -> tuple[list[Any], bool]:
+        return accounts[endpoint.name], False
+
+    visit = web.Visit.__new__(web.Visit)
+    visit.project, visit.session = "proj_1", SimpleNamespace(names={}, remembered={})  # type: ignore[assignment]
+    visit.calls = lambda project="": SimpleNamespace(first=first)  # type: ignore[method-assign,return-value,assignment]
+    await visit.learn_names()
+    assert visit.session.names == {
+        "sa_1": "ada (service account)",
+        "sa_2": "fleet (service account)",
+        "user_1": "ada",
+    }

@@ -388,7 +388,9 @@ ENTITLEMENT_SET = ENTITLEMENT.row(
     "",
     "catalog.entitlement.set",
     "Set whether and how much a project may deploy an app",
-    "`enabled: false` refuses new deploys and upgrades; existing instances can still be managed.",
+    "`enabled: false` refuses new deploys and upgrades; existing instances can still be managed. It also ends the "
+    "acceptances of the organisation's service accounts for the app: instances that only such an account operated "
+    "continue to run without a controller, until an account of the project operates the app.",
 ).put(SetEntitlement, Entitlement, "catalog.entitlement.change", subject="app_slug", example={"enabled": True})
 ENTITLEMENT_LIST = PROJECT.row("/entitlements", "catalog.entitlement.list", "List the entitlements of a project").list(
     Entitlement, "catalog.app.read"

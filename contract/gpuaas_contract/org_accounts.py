@@ -26,10 +26,11 @@ class AcceptedAccount(Wire):
     """The app that the service account operates; it never changes."""
     accepted_by: str
     accepted_at: Timestamp
-
-    @property
-    def acceptance_id(self) -> str:
-        return f"{self.project_id}/{self.service_account_id}"
+    state: str
+    """State of the account in its organisation: `active` or `disabled`."""
+    permissions: list[str]
+    """The only permission keys that the account can use here. A tenant admin can change them; the project then gets the
+    event `identity.service_account.bound`."""
 
 
 CREATE = ORG.row(
@@ -51,7 +52,8 @@ BIND = ORG_ACCOUNT.row(
     "identity.org_service_account.bind",
     "Set the permissions of an organisation's service account",
     "`apps` names the app that the account operates; another one is refused. Without `permissions` the account gets "
-    "all that the app's manifests list now.",
+    "all that the app's manifests list now. If its permissions change, each project that accepts it gets the event "
+    "`identity.service_account.bound`.",
 ).put(
     BindServiceAccount,
     ServiceAccount,
@@ -69,7 +71,8 @@ DISABLE = ORG_ACCOUNT.row(
     "/disable",
     "identity.org_service_account.disable",
     "Disable a service account of an organisation",
-    "The account's tokens end at once, and it gets no new ones. Its keys stay, and projects still accept it.",
+    "The account's tokens and its leases end at once, and it gets no new ones. Its keys stay, and projects still "
+    "accept it.",
 ).post(NoBody, ServiceAccount, "identity.service_account.change")
 ENABLE = ORG_ACCOUNT.row(
     "/enable",
@@ -122,14 +125,15 @@ ACCEPT = ACCEPTED_ACCOUNT.row(
     "",
     "identity.service_account.accept",
     "Let a service account of the organisation operate its app in this project",
-    "The project needs an enabled entitlement for the app. The account gets the permissions that its app lists, in "
-    "this project. Disabling the entitlement ends the acceptance.",
-).put(NoBody, AcceptedAccount, errors=(errors.NotEntitled,))
+    "The project needs an enabled entitlement for the app. The account gets the permissions in the response, in this "
+    "project; a dry run shows them first. Disabling the entitlement ends the acceptance.",
+).put(NoBody, AcceptedAccount, repeat="key", errors=(errors.NotEntitled,))  # a late copy must not undo a dismissal
 DISMISS = ACCEPTED_ACCOUNT.row(
     "",
     "identity.service_account.dismiss",
     "End the access of an organisation's service account to this project",
-    "Counts from the next request of the account. Its leases end at once, and its access to machines within seconds.",
+    "Counts from the next request of the account. Its leases end at once, and its access to machines within five "
+    "seconds.",
 ).delete(AcceptedAccount)
 ACCEPTED_LIST = PROJECT.row(
     "/accepted-accounts",

@@ -22,6 +22,7 @@ MODULES = (
     "machine",
     "machine.commands",
     "checks",
+    "results",
     "testing",
     "conformance",
     "scaffold",

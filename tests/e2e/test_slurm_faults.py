@@ -51,8 +51,9 @@ def test_a_rare_fault_is_seen_with_its_reason_and_ends_by_its_fix(cluster: Clust
 
 def _break_and_heal(cluster: Cluster, fault: Fault) -> None:
     node = fault.member[0]
-    _until(lambda: _status(cluster, fault), "ready")  # what the fault before has left may end later than its test
-    assert _status(cluster, fault) == "ready"
+    # What the fault before has left may end later than its test.
+    at_start = _until(lambda: _status(cluster, fault), "ready", HEALED_S)
+    assert at_start == "ready", f"{cluster.since(fault.member, 0.0)[-3:]}"
     began = time.monotonic()
     if fault.lab:
         cluster.lab(fault.lab, node)

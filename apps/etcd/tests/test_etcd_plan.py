@@ -3,6 +3,9 @@
 import pytest
 from gpuaas_app_etcd import checks, plan
 from gpuaas_app_etcd.plan import Peer
+from gpuaas_app_etcd.workload.footprint import ETCD, ROLE
+from gpuaas_sdk.installs import receipts
+from gpuaas_sdk.installs.undo import undo
 
 FIRST, SECOND = Peer(1, "alloc_1", ("https://10.0.0.1:2380",)), Peer(2, "alloc_2", ("https://10.0.0.2:2380",))
 NEW = Peer(3, "", ("https://10.0.0.3:2380",), learner=True)
@@ -61,3 +64,8 @@ def test_a_member_is_healthy_only_if_its_answer_is_true() -> None:
 def test_an_alarm_is_distinguished_from_a_member_that_is_away() -> None:
     assert checks.no_alarm({"gpu-1": "it does not answer"}).ok
     assert not checks.no_alarm({"gpu-1": "etcd on gpu-1 is not healthy: ALARM NOSPACE"}).ok
+
+
+def test_packages_that_were_unpacked_from_a_bundle_are_deleted_with_the_member() -> None:
+    receipt = receipts.Receipt(instance_id="inst_1", roles=[ROLE])  # it does not list them
+    assert ETCD.packages_folder in undo(ETCD, receipt, ROLE).paths

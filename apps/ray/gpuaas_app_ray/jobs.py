@@ -7,8 +7,6 @@ from gpuaas_sdk.controller import Operation, cluster
 from gpuaas_app_ray import plan
 from gpuaas_app_ray.workload import ray
 
-LINES_MAX, RESULT_CHARS_MAX, JOBS_MAX = 1000, 100_000, 200
-
 
 async def submit(op: Operation) -> dict[str, Any]:
     """Submit a job. Its id is that of the operation, so it is not submitted twice after a crash."""
@@ -31,13 +29,12 @@ async def stop(op: Operation) -> dict[str, Any]:
 
 
 async def listed(op: Operation) -> dict[str, Any]:
-    newest = sorted(await _api(op, "GET"), key=lambda job: job["start_time"] or 0, reverse=True)
-    return {"rows": [plan.job_row(job) for job in newest[:JOBS_MAX]]}
+    return plan.job_table(await _api(op, "GET"))
 
 
 async def logs(op: Operation) -> dict[str, Any]:
     text = str((await _api(op, "GET", f"{op.inputs['job']}/logs"))["logs"] or "")
-    return {"rows": [{"line": line} for line in text[-RESULT_CHARS_MAX:].splitlines()[-LINES_MAX:]]}
+    return {"rows": plan.output_rows(text)}
 
 
 async def demand(op: Operation) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import msgspec
-from gpuaas_sdk.controller import Operation, Permanent, Refused
+from gpuaas_sdk.controller import Operation, Refused
 from gpuaas_sdk.machine import Machine
 
 from gpuaas_app_slurm import reports, roles, user_actions
@@ -32,31 +32,34 @@ async def list_backups(op: Operation) -> dict[str, Any]:
 
 async def restore(op: Operation, settings: Settings) -> dict[str, Any]:
     """Put a backup in the place of the accounting database. The present one is backed up first."""
-    wanted, inputs = msgspec.convert(op.inputs, Restore), config.parse_inputs(op.instance.inputs)
+    wanted, inputs = config.action_inputs(op.inputs, Restore), config.parse_inputs(op.instance.inputs)
     if wanted.confirm != inputs.cluster_name:
         raise Refused("`confirm` is not the name of the cluster", fix=f"repeat with confirm={inputs.cluster_name}")
     head = await op.machine(roles.controller_of(op.members))
     await moves.refuse_begun(head)
     # An earlier attempt may have ended while the daemons were stopped.
     await head.run("systemctl", "start", "slurmdbd", "slurmctld", check=False)
-    await accounting_backups.stage(head, wanted.name, inputs.cluster_name)
-    head = await reports.head(op)
-    await _close(op, head)
-    await op.say("restoring the accounting database")
-    try:
-        before = await accounting_backups.back_up(head, accounting_backups.name_of(op.id, "before-restore"))
-        await accounting_backups.exchange(head)
-        await accounting.wait_for_slurmdbd(head, settings, op.say)
-    except Permanent:
-        # Not in `finally`: a handler that has lost its lease must not act any more, and the next attempt opens them.
-        await reports.set_partitions(op, head, "up")
-        raise
-    await reports.set_partitions(op, head, "up")
-    await op.until_deadline(lambda: reports.head(op))
+    async with reports.opened_after_failure(op, head):
+        await accounting_backups.stage(head, wanted.name, inputs.cluster_name)
+        before = await _exchange(op, head, settings)
+    await reports.open_partitions(op, head)
     await user_actions.sync(op, settings)
     restored = next(backup for backup in await accounting_backups.listed(head) if backup.name == wanted.name)
     note = f"The database before the restore is in {before.name}. Users and people have their place in Slurm again."
     return {"rows": [_row(restored)], "note": note}
+
+
+async def _exchange(op: Operation, head: Machine, settings: Settings) -> accounting_backups.Backup:
+    """Put the staged database in the place of the present one while no job runs, and return the backup of the latter.
+    slurmctld answers again afterwards."""
+    await reports.head(op)
+    await _close(op, head)
+    await op.say("restoring the accounting database")
+    before = await accounting_backups.back_up(head, accounting_backups.name_of(op.id, "before-restore"))
+    await accounting_backups.exchange(head)
+    await accounting.wait_for_slurmdbd(head, settings, op.say)
+    await op.until_deadline(lambda: reports.head(op))
+    return before
 
 
 async def _close(op: Operation, head: Machine) -> None:
@@ -64,7 +67,6 @@ async def _close(op: Operation, head: Machine) -> None:
     await reports.set_partitions(op, head, "down")
     check = state.cluster_quiet(await nodes.jobs_of_cluster(head))
     if not check.ok:
-        await reports.set_partitions(op, head, "up")
         raise Refused(f"{check.reason}; a restore would lose their records", fix="let the jobs end: squeue")
 
 

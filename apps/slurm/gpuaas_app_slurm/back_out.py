@@ -23,10 +23,15 @@ async def undo_drain(op: Operation, settings: Settings) -> None:
 
 
 async def undo_remove(op: Operation, settings: Settings) -> None:
-    """Lift the drains of members that still run. A member whose removal has begun cannot return."""
-    head = await reports.head(op)
-    await op.each(op.to_do, lambda member: _keep(op, member, head), raises=False)
-    await reports.publish_access(op)
+    """Lift the drains of members that still run. A member whose removal has begun cannot return: it is finished."""
+    begun = [member for member in op.to_do if op.now(member).status == "removing"]
+    intact = [member for member in op.to_do if member not in begun]
+    if begun:
+        await take_down.finish_removals(op, begun, settings)
+    if intact:
+        head = await reports.head(op)
+        await op.each(intact, lambda member: _keep(op, member, head), raises=False)
+        await reports.publish_access(op)
 
 
 async def undo_resume(op: Operation, settings: Settings) -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from gpuaas_app_slurm.workload import footprint, state
+from gpuaas_app_slurm.workload import footprint, state, versions
 from gpuaas_app_slurm.workload.observed import Closer, Observed, ObservedNode, Report, Reported
 
 CRASH_LOOP_RESTARTS = 3
@@ -355,7 +355,7 @@ def _version(machine: Machine, node: ObservedNode | None, head: Reported, versio
         return
     package = node.report.package if node.report else ""
     restart, unfinished = machine.as_root("systemctl restart slurmd"), _unfinished_upgrade(node, head)
-    if package and not package.split(":", 1)[-1].startswith(node.version):
+    if package and not versions.is_of_package(node.version, package):
         reason = f"package {package} is installed on {machine.name}, but slurmd still runs {node.version}"
         yield Finding("VersionDrift", "degraded", reason, unfinished or restart)
     elif version and node.version != version:
@@ -367,8 +367,7 @@ def _unfinished_upgrade(node: ObservedNode, head: Reported) -> str:
     """Return how to finish the upgrade that did not reach this node: it still runs the version of before. To install
     or restart something by hand would leave the upgrade unfinished, and the queue may wait for its end."""
     upgrade = head.report.upgrade if head.report else {}
-    before = upgrade.get("package_version", "").split(":", 1)[-1]
-    if not upgrade or not before.startswith(node.version):
+    if not upgrade or not versions.is_of_package(node.version, upgrade.get("package_version", "")):
         return ""
     retry = f"gpuaas op retry {upgrade['operation_id']} --reason TEXT"
     return f"the last upgrade did not end on this machine, finish it: {retry}"

@@ -86,11 +86,17 @@ async def undo(op: Operation, settings: Settings) -> None:
 
 async def _replace(op: Operation, member: Member, settings: Settings) -> None:
     move = Move(op, settings, member, config.parse_inputs(op.instance.inputs))
+    if not _has_moved(op, member) and op.now(member).status != "removing":
+        await op.step("move to the new machine", _move, move, member=member)
+        await members.begin_removal(op, member, await move.on_new(partial(_evidence, move)))
+    await _finish(move)
+
+
+async def _finish(move: Move, prefix: str = "") -> None:
+    """Take Slurm off the old machine, and report the member as ready on the new one, which runs the cluster."""
+    op, member, settings = move.op, move.member, move.settings
     if not _has_moved(op, member):
-        if op.now(member).status != "removing":
-            await op.step("move to the new machine", _move, move, member=member)
-            await members.begin_removal(op, member, await move.on_new(partial(_evidence, move)))
-        await op.step("take Slurm off the old machine", _leave, move, member=member)
+        await op.step(f"{prefix}take Slurm off the old machine", _leave, move, member=member)
         # From here on, the member is on its new machine.
         await op.report(member, status="provisioning", reason=op.reason, detail=_detail(op.now(member)))
     await op.advance(member, "joining")
@@ -100,12 +106,17 @@ async def _replace(op: Operation, member: Member, settings: Settings) -> None:
 
 
 async def _undo(op: Operation, member: Member, settings: Settings) -> None:
+    """Return to the old machine. If Slurm is being taken off it, or was, it is too late, and the move is finished.
+    After a failure, only a retry finishes it."""
+    move = Move(op, settings, member, config.parse_inputs(op.instance.inputs))
+    if op.now(member).status == "removing" or (_has_moved(op, member) and op.now(member).status != "failed"):
+        await _finish(move, take_down.FINISH)
+        return
     if _has_moved(op, member):
         raise Permanent(
             f"{member.node_name} has already left its old machine", fix=f"gpuaas op retry {op.id} --reason 'finish it'"
         )
     members.require_intact(op, member)
-    move = Move(op, settings, member, config.parse_inputs(op.instance.inputs))
     await op.step("return to the old machine", _give_back, move, member=member)
     if op.now(member).status != op.status_before(member):
         await reports.ready_controller(op, member, move.inputs)

@@ -1,8 +1,9 @@
 """Make the fields of a member's `adapter_detail` from the output of Slurm. Pure."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from gpuaas_app_slurm.workload import state
+from gpuaas_app_slurm.workload import state, versions
 
 LASTING = frozenset({"cluster_name", "node_name", "package_version", "packages_kept"})
 """Fields that stay true after the member was removed. The others describe daemons that no longer exist."""
@@ -15,6 +16,11 @@ NEW_MACHINE = "new_machine"
 
 REPLACED = "replaced"
 """Field with what a replace left: the node before, what is still on its machine, which jobs were interrupted."""
+
+
+def replaced(detail: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the field with what a replace left, if there is one: a new detail of the member keeps it."""
+    return {name: value for name, value in detail.items() if name == REPLACED}
 
 
 def worker_detail(name: str, node: state.Node | None, package_version: str) -> dict[str, Any]:
@@ -35,6 +41,6 @@ def worker_detail(name: str, node: state.Node | None, package_version: str) -> d
 def version_warning(detail: dict[str, Any]) -> str:
     """Return a warning if the daemon runs another version than the installed package, as after an upgrade."""
     package, daemon = str(detail.get("package_version", "")), str(detail.get("daemon_version", ""))
-    if not package or not daemon or package.split(":", 1)[-1].startswith(daemon):
+    if not package or not daemon or versions.is_of_package(daemon, package):
         return ""
     return f"package {package} is installed, but the daemon still runs {daemon}: restart the daemon"

@@ -26,7 +26,10 @@ _COMPARED = "compared"
 _SILENCE, _NEXT_REPLACE = "silence", "next replace"
 """Names of the silence of machines, and of the time before which no replace is requested."""
 ASK_AGAIN_S = 60.0
-"""How long the app waits after the platform refused a replace, for example because there is no spare."""
+"""How long the app waits after the platform refused something: a replace, because there is no spare, or the people of
+the project, because its account lacks the permission."""
+_NEXT_PEOPLE = "next people"
+"""Name of the time before which the people are not asked for again."""
 _SETTLED = "settled"
 """Name of the facts that were judged last and asked for nothing."""
 
@@ -47,7 +50,7 @@ async def look(cluster: Reconciliation, settings: Settings) -> None:
         cluster.measured(gauges.unknown())
         await _act(cluster, plan.blind(cluster.instance.name, cluster.members, controller, str(error)))
     else:
-        await _judge(cluster, line, people_of(await _people(cluster)), settings)
+        await _judge(cluster, line, people_of(await _people(cluster, settings)), settings)
         if cluster.measures:
             cluster.measured(gauges.of(observed.parse(line, _name(cluster)), observed.parse_measured(line)))
         await usage.look(cluster, line)
@@ -121,12 +124,18 @@ def _name(cluster: Reconciliation) -> str:
     return config.parse_inputs(cluster.inputs).cluster_name
 
 
-async def _people(cluster: Reconciliation) -> tuple[PosixPerson, ...]:
+async def _people(cluster: Reconciliation, settings: Settings) -> tuple[PosixPerson, ...]:
+    """Return the people of the project; no one if the platform refuses to list them. Looks are seconds apart, so a
+    refusal counts for a while."""
+    next_s = cluster.kept.get(_NEXT_PEOPLE)
+    if next_s is not None and settings.clock() < next_s:
+        return ()
     try:
         return await cluster.people()
     except PermissionDenied as error:
         # The service account was made before the app needed this permission. The cluster works without.
-        log.warning("people.not_readable", error=error.message, fix=error.fix)
+        log.warning("people.not_readable", error=error.message, fix=error.fix, retry_in_s=ASK_AGAIN_S)
+        cluster.kept[_NEXT_PEOPLE] = settings.clock() + ASK_AGAIN_S
         return ()
 
 

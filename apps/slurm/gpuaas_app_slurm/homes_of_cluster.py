@@ -7,7 +7,7 @@ import msgspec
 from gpuaas_sdk.controller import Member, Operation
 
 from gpuaas_app_slurm import roles
-from gpuaas_app_slurm.workload import config, facts, home
+from gpuaas_app_slurm.workload import config, facts, home, users
 
 
 async def chosen(
@@ -26,6 +26,8 @@ async def chosen(
     others = [machine for machine in machines if machine.address != head.address]
     await op.say(f"checking home {homes.shown} on {len(machines)} machines")
     await home.check(homes, head, others)
+    if homes.kind == "shared":
+        await users.refuse_other_owners(head, homes.source, users.at_deploy(inputs.users))
     if homes.is_exported:
         homes = msgspec.structs.replace(homes, clients=tuple(member.address for member in op.members))
     return homes, by_allocation

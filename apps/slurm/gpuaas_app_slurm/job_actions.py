@@ -12,7 +12,7 @@ from gpuaas_sdk.controller import Operation, Refused
 from gpuaas_sdk.machine import Machine
 
 from gpuaas_app_slurm import reports, roles
-from gpuaas_app_slurm.workload import job_records, queue
+from gpuaas_app_slurm.workload import config, job_records, queue
 from gpuaas_app_slurm.workload.job_records import JobRecord
 from gpuaas_app_slurm.workload.queue import JobOutput, QueuedJob
 
@@ -56,7 +56,7 @@ class ReadUsage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def submit(op: Operation) -> dict[str, Any]:
     """Submit a job as the caller. If this runs again, the job that was submitted before is found by its comment."""
-    request = msgspec.convert(op.inputs, queue.Request)
+    request = config.action_inputs(op.inputs, queue.Request)
     if not request.script.startswith("#!"):
         raise Refused("the script does not start with #!", fix="begin it with a line such as #!/bin/bash")
     head, login, mark = await reports.head(op), await login_of(op), f"gpuaas:{op.id}"
@@ -66,7 +66,7 @@ async def submit(op: Operation) -> dict[str, Any]:
 
 
 async def read_queue(op: Operation) -> dict[str, Any]:
-    asked = msgspec.convert(op.inputs, ReadQueue)
+    asked = config.action_inputs(op.inputs, ReadQueue)
     login = await login_of(op) if asked.mine else asked.login
     head = await reports.head(op)
     return _table(await queue.read(head, *queue.filters(login, STATES[asked.state], asked.partition)))
@@ -83,7 +83,7 @@ async def cancel_any(op: Operation) -> dict[str, Any]:
 
 async def logs(op: Operation) -> dict[str, Any]:
     """Return the end of the output of a job of the caller, read with the caller's rights on the job's machine."""
-    asked = msgspec.convert(op.inputs, ReadLogs)
+    asked = config.action_inputs(op.inputs, ReadLogs)
     head, login = await reports.head(op), await login_of(op)
     job = await queue.output_of(head, asked.job)
     if job is None or job.login != login:
@@ -99,7 +99,7 @@ async def logs(op: Operation) -> dict[str, Any]:
 
 async def read_usage(op: Operation) -> dict[str, Any]:
     """Return what each user used, from accounting. Jobs that run count with what they used so far."""
-    asked = msgspec.convert(op.inputs, ReadUsage)
+    asked = config.action_inputs(op.inputs, ReadUsage)
     head, now = await reports.head(op), datetime.datetime.now(datetime.UTC)
     since, until = asked.since or now - datetime.timedelta(days=30), asked.until or now
     if until <= since:
@@ -134,7 +134,7 @@ def _usage_row(login: str, jobs: list[JobRecord]) -> dict[str, Any]:
 
 
 async def _cancel(op: Operation, as_user: str | None) -> dict[str, Any]:
-    job_ids = msgspec.convert(op.inputs, CancelJobs).jobs
+    job_ids = config.action_inputs(op.inputs, CancelJobs).jobs
     head = await reports.head(op)
     before = await queue.read(head, *queue.filters("", "all", "", job_ids))
     others = sorted({job.job_id for job in before if as_user not in (None, job.login)})

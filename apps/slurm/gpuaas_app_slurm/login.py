@@ -1,8 +1,9 @@
-"""Login machines: where people log in and submit, apart from the controller and the workers. Called by `bring_up`."""
+"""Login machines: where people log in and submit, apart from the controller and the workers. Used by the handlers."""
 
 from gpuaas_sdk.controller import Member, Operation, Permanent
 from gpuaas_sdk.machine import Machine
 
+from gpuaas_app_slurm import details
 from gpuaas_app_slurm.workload import slurm, warnings
 
 
@@ -12,7 +13,8 @@ async def report_ready(op: Operation, member: Member, user: str, **more: object)
     await require_scheduler(machine, user)
     version = await slurm.running_version(machine)
     detail = {"node_name": machine.hostname, "daemon_version": version} | await warnings.of(machine, "slurm-client")
-    await op.report(member, status="ready", detail=detail | more, version=version)
+    kept = details.replaced(op.now(member).adapter_detail)
+    await op.report(member, status="ready", detail=detail | kept | more, version=version)
 
 
 async def require_scheduler(machine: Machine, user: str) -> None:

@@ -8,7 +8,7 @@ from gpuaas_sdk.controller import MachineAway, Member, Operation, Permanent, Ref
 from gpuaas_sdk.installs import removals
 from gpuaas_sdk.machine import Machine
 
-from gpuaas_app_slurm import plan, reports, roles, unknown_nodes
+from gpuaas_app_slurm import login, plan, reports, roles, unknown_nodes
 from gpuaas_app_slurm.settings import Settings
 from gpuaas_app_slurm.workload import config, nodes, repairs, slurm, state, users
 
@@ -44,7 +44,10 @@ async def node(op: Operation, settings: Settings) -> None:
     async def repair_member(member: Member) -> None:
         _refuse_leaving(op, member)
         await _on_machine(op, member, settings, partial(repair, member))
-        await _report(op, member, head)
+        if member.component_key == roles.LOGIN:
+            await login.report_ready(op, member, inputs.users[0])
+        else:
+            await _report(op, member, head)
 
     await op.each(op.to_do, repair_member)
 
@@ -79,7 +82,7 @@ async def _on_machine(op: Operation, member: Member, settings: Settings, work: m
 
 
 async def _report(op: Operation, member: Member, head: Machine) -> None:
-    """A member that people drained stays drained; every other one is ready."""
+    """A worker that people drained stays drained; every other one is ready."""
     machine = await op.machine(member)
     node = await nodes.read(head, machine.hostname)
     if node is not None and state.drained_by_app(node):

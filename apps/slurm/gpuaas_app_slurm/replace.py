@@ -48,7 +48,8 @@ async def replace(op: Operation, settings: Settings) -> None:
 
 
 async def undo(op: Operation, settings: Settings) -> None:
-    """Let the old machines take jobs again, and take Slurm off the new ones after the jobs there have ended."""
+    """Let the old machines take jobs again, and take Slurm off the new ones after the jobs there have ended. A member
+    that has begun to leave its old machine cannot return: its replace is finished."""
     head = await reports.head(op)
     await op.each(op.to_do, lambda member: _undo(op, member, head, settings), raises=False)
     await reports.publish_access(op)
@@ -58,7 +59,15 @@ async def _replace(joining: bring_up.Joining, member: Member, head: Machine) -> 
     op, settings, user = joining.op, joining.settings, joining.inputs.users[0]
     if not _has_moved(op, member):
         await _prepare(joining, member, head)
-        left = await _leave(op, member, head, settings)
+    await _finish(op, member, head, settings, user)
+
+
+async def _finish(
+    op: Operation, member: Member, head: Machine, settings: Settings, user: str, prefix: str = ""
+) -> None:
+    """Take the member off its old machine and report it as ready on the new one, which is prepared."""
+    if not _has_moved(op, member):
+        left = await _leave(op, member, head, settings, prefix)
         # From here on, the member is on its new machine.
         await op.report(member, status="provisioning", reason=op.reason, detail={details.REPLACED: left})
     await op.advance(member, "joining")
@@ -156,13 +165,13 @@ async def _take_off(op: Operation, spare: Member, head: Machine, machine: Machin
     await uninstall.remove_role(machine, SLURM, op.instance.instance_id, spare.component_key, op.say, acts=SlurmActs())
 
 
-async def _leave(op: Operation, member: Member, head: Machine, settings: Settings) -> dict[str, str]:
+async def _leave(op: Operation, member: Member, head: Machine, settings: Settings, prefix: str) -> dict[str, str]:
     """Take the member off its old machine. Return its node, and what could not be removed or was interrupted."""
     name = await reports.node_name(op, member)
     if op.force:
-        left = await take_down.leave_by_force(op, member, head, settings)
+        left = (await take_down.leave_by_force(op, member, head, settings, prefix)).not_done
     else:
-        await take_down.leave(op, member, head, settings)
+        await take_down.leave(op, member, head, settings, prefix)
         left = ""
     jobs = str(op.now(member).adapter_detail.get("interrupted_jobs", ""))
     return {"node_name": name} | ({"left_behind": left} if left else {}) | ({"interrupted_jobs": jobs} if jobs else {})
@@ -171,6 +180,10 @@ async def _leave(op: Operation, member: Member, head: Machine, settings: Setting
 async def _undo(op: Operation, member: Member, head: Machine, settings: Settings) -> None:
     if _has_moved(op, member) and op.now(member).status == "ready":
         return  # It was replaced before another one failed. Its old machine is free, and it stays where it is.
+    if op.now(member).status in ("removing", "provisioning", "joining"):
+        user = config.parse_inputs(op.instance.inputs).users[0]
+        await _finish(op, member, head, settings, user, take_down.FINISH)
+        return
     if _has_moved(op, member):
         raise Permanent(
             f"{member.node_name} has already left its old machine", fix=f"gpuaas op retry {op.id} --reason 'finish it'"

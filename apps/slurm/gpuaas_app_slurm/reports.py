@@ -1,16 +1,19 @@
 """Report to the platform what Slurm shows: ready workers, failures on machines, evidence, the access bundle."""
 
 import asyncio
-from collections.abc import Iterable
+import contextlib
+from collections.abc import AsyncIterator, Iterable
 from typing import Literal
 
+from gpuaas_contract.errors import LeaseLost
 from gpuaas_sdk.controller import Evidence, Member, Operation, Permanent, PosixPerson, Temporary
 from gpuaas_sdk.installs import packages
-from gpuaas_sdk.machine import Machine
+from gpuaas_sdk.machine import CommandFailed, Machine, MachineUnreachable
+from gpuaas_sdk.outcomes import NoAnswer
 
 from gpuaas_app_slurm import access, details, roles
 from gpuaas_app_slurm.settings import Settings
-from gpuaas_app_slurm.workload import accounting, config, home, nodes, people, slurm, state, warnings
+from gpuaas_app_slurm.workload import accounting, choices, config, home, nodes, people, slurm, state, warnings
 from gpuaas_app_slurm.workload.people import Person
 
 
@@ -24,9 +27,34 @@ async def head(op: Operation) -> Machine:
 
 
 async def set_partitions(op: Operation, head: Machine, wanted: str) -> None:
-    """Open or close all partitions: `up` or `down`."""
+    """Set the state of all partitions: `up`, `down` or `inactive`."""
     for partition in config.parse_inputs(op.instance.inputs).scheduler.partitions:
         await nodes.set_partition(head, partition.name, wanted)
+
+
+async def open_partitions(op: Operation, head: Machine) -> None:
+    """Open the partitions that are closed. What Slurm shows decides, not what this attempt did: an attempt or an
+    operation before may have closed them."""
+    shown = choices.partition_states(await nodes.partitions_text(head))
+    for partition in config.parse_inputs(op.instance.inputs).scheduler.partitions:
+        if shown.get(partition.name, "").upper() != "UP":
+            await nodes.set_partition(head, partition.name, "up")
+
+
+@contextlib.asynccontextmanager
+async def opened_after_failure(op: Operation, head: Machine) -> AsyncIterator[None]:
+    """Open the partitions if the block fails, for any reason. If they cannot be opened either, that is shown, and the
+    first failure counts. Without its lease a handler must not act: then the next attempt opens them."""
+    try:
+        yield
+    except (LeaseLost, NoAnswer):
+        raise
+    except Exception:
+        try:
+            await open_partitions(op, head)
+        except (Temporary, Permanent, CommandFailed, MachineUnreachable) as error:
+            await op.say(f"the partitions are perhaps still closed: {error}")
+        raise
 
 
 async def node_name(op: Operation, member: Member) -> str:
@@ -60,7 +88,7 @@ async def worker(
     looks = looks or nodes.Looks(controller)
     node, warned = await asyncio.gather(looks.node(machine.hostname), warnings.of(machine, "slurmd"))
     package = warned.pop("package_version")
-    kept = {name: value for name, value in op.now(member).adapter_detail.items() if name == details.REPLACED}
+    kept = details.replaced(op.now(member).adapter_detail)
     detail = details.worker_detail(machine.hostname, node, package) | warned | kept | more
     reason = details.version_warning(detail)
     await op.report(member, status=status, reason=reason, detail=detail, version=detail.get("daemon_version"))
@@ -110,10 +138,17 @@ async def sync_people(op: Operation, machine: Machine, inputs: config.Inputs, se
     return synced
 
 
-async def removed(op: Operation, member: Member, reason: str = "", **more: object) -> None:
-    """Report a member as removed. Its detail keeps only what describes the past."""
+async def removed(
+    op: Operation,
+    member: Member,
+    reason: str = "",
+    *,
+    status: Literal["removed", "tombstoned"] = "removed",
+    **more: object,
+) -> None:
+    """Report a member as gone. Its detail keeps only what describes the past."""
     kept = {name: value for name, value in op.now(member).adapter_detail.items() if name in details.LASTING}
-    await op.report(member, status="removed", reason=reason, detail=kept | more)
+    await op.report(member, status=status, reason=reason, detail=kept | more)
 
 
 def evidence(look: nodes.Look, name: str) -> Evidence:

@@ -13,9 +13,9 @@ from gpuaas_app_slurm.workload import backup, hold, nodes, slurm, state
 STOPPED = ("slurmctld", "slurmdbd")
 
 
-async def go_back(move: Move, head: Machine, before: backup.Queue) -> None:
+async def go_back(move: Move, head: Machine, before: backup.Queue) -> bool:
     """Put packages, state and database back, first on the controller machine. Queued jobs are held until the caller
-    releases them."""
+    releases them. Return whether every node has returned."""
     op = move.op
     await op.step("note the queue of now", _note, move, head, before)
     await op.step("stop slurmctld and slurmdbd", _stop, head)
@@ -26,10 +26,11 @@ async def go_back(move: Move, head: Machine, before: backup.Queue) -> None:
     await op.step("start slurmctld of before", version_changes.start_scheduler, move, head)
     await op.step("close jobs that ended", _close_ended, head, before)
     await op.step("keep removed nodes and drains", _keep_nodes, head)
-    await op.each(
+    returned = await op.each(
         roles.nodes_of(op.members), lambda member: version_changes.move_node(move, member, head), raises=False
     )
     await op.step("note that the backup was used", backup.note_return, head, op.id)
+    return not returned.failed
 
 
 async def start_again(move: Move, head: Machine) -> None:

@@ -47,6 +47,6 @@ class Settings:
     """How long the old authentication key is still accepted after no machine signs with it. Slurm's messages and
     credentials are valid for 60 s; the clocks of machines may differ a little."""
     clock: Callable[[], float] = time.monotonic
-    """The clock that measures for how long a machine is silent."""
+    """The clock that measures for how long a machine is silent, and when a refused question is asked again."""
     rollback_window_s: float = 7 * 86400.0
     """How long after an upgrade its rollback is possible. Later too much would be lost with the state of before."""

@@ -9,7 +9,7 @@ from gpuaas_sdk.checks import Check
 from gpuaas_sdk.controller import MachineAway, Member, Operation, Permanent, Refused, Temporary, members
 from gpuaas_sdk.machine import Machine
 
-from gpuaas_app_slurm import reports, roles
+from gpuaas_app_slurm import login, reports, roles
 from gpuaas_app_slurm.settings import Settings
 from gpuaas_app_slurm.workload import config, footprint, nodes, repairs, slurm, state
 
@@ -60,10 +60,19 @@ async def _require_no_jobs(op: Operation, settings: Settings) -> None:
     """Refuse to stop a cluster with running jobs; with force, requeue or cancel them. Queued jobs stay in the queue."""
     try:
         head = await op.on(roles.controller_of(op.members), _answering, patience_s=settings.reach_leaving_s)
-        await _close(op, head, settings)
     except (Temporary, MachineAway) as error:
-        fix = "repair the controller, or stop with force"
-        await members.only_by_force(op, f"it is unknown whether jobs run: {error}", fix)
+        await _only_by_force(op, error)
+        return
+    async with reports.opened_after_failure(op, head):
+        try:
+            await _close(op, head, settings)
+        except (Temporary, MachineAway) as error:
+            await _only_by_force(op, error)
+
+
+async def _only_by_force(op: Operation, error: Exception) -> None:
+    fix = "repair the controller, or stop with force"
+    await members.only_by_force(op, f"it is unknown whether jobs run: {error}", fix)
 
 
 async def _answering(machine: Machine) -> Machine:
@@ -77,7 +86,6 @@ async def _close(op: Operation, head: Machine, settings: Settings) -> None:
     """Close the partitions, so that no job starts, and look after that: a job may have started before."""
     running = state.running(await nodes.jobs_of_cluster(head))
     if running and not op.force:
-        await reports.set_partitions(op, head, "up")  # an earlier attempt may have closed them
         raise busy(op, running)
     await reports.set_partitions(op, head, "down")
     if op.force:
@@ -85,7 +93,6 @@ async def _close(op: Operation, head: Machine, settings: Settings) -> None:
         if not check.ok:
             raise Permanent(check.reason, fix="squeue; scancel JOB")
     elif running := state.running(await nodes.jobs_of_cluster(head)):
-        await reports.set_partitions(op, head, "up")
         raise busy(op, running)
 
 
@@ -189,7 +196,7 @@ async def _start_all(starting: _Starting) -> None:
     to_do = roles.nodes_of(op.members if op.backs_out else op.to_do)
     await op.each(to_do, lambda member: _start_node(starting, member, head), raises=False)
     if not starting.restarts:
-        await reports.set_partitions(op, head, "up")
+        await reports.open_partitions(op, head)
     await reports.publish_access(op)
 
 
@@ -207,11 +214,14 @@ async def _start_node(starting: _Starting, member: Member, head: Machine) -> Non
         await repairs.node(machine, head, roles_here, inputs.auth, settings, op.say, restarts=starting.restarts)
 
     await starting.step("slurmd", member, work)
-    await _report_started(op, member, head)
+    if member.component_key == roles.LOGIN:
+        await login.report_ready(op, member, inputs.users[0])
+    else:
+        await _report_started(op, member, head)
 
 
 async def _report_started(op: Operation, member: Member, head: Machine) -> None:
-    """Report the node as it is. One that was drained before a restart, or before a stop that is undone, stays drained.
+    """Report the worker as it is. If it was drained before a restart, or before a stop that is undone, it stays so.
     After a start it is `ready` for the platform, until the next look at the cluster shows its drain."""
     node = await nodes.read(head, await reports.node_name(op, member))
     is_drained = node is not None and "DRAIN" in node.flags

@@ -3,7 +3,9 @@
 With force, a remove and a decommission continue without what does not answer, and report what they did not do."""
 
 import datetime
+from collections.abc import Collection
 from functools import partial
+from typing import Literal, NamedTuple
 
 from gpuaas_sdk.checks import Check
 from gpuaas_sdk.controller import (
@@ -26,6 +28,9 @@ from gpuaas_app_slurm.workload.footprint import SLURM
 from gpuaas_app_slurm.workload.removal_acts import SlurmActs
 
 POLL_S = 0.5
+FINISH = "finish: "
+"""Begins the name of a step that finishes a removal after a cancel that came too late. The undo and the handler belong
+to the same operation, so their steps have other names."""
 
 
 async def drain(op: Operation, settings: Settings) -> None:
@@ -43,15 +48,23 @@ async def resume(op: Operation, settings: Settings) -> None:
 async def remove(op: Operation, settings: Settings) -> None:
     untouched = [member for member in op.to_do if op.now(member).status == "requested"]
     await op.each(untouched, lambda member: members.leave_untouched(op, member))
-    present = [member for member in op.to_do if member not in untouched]
+    await _remove_all(op, [member for member in op.to_do if member not in untouched], settings)
+
+
+async def finish_removals(op: Operation, begun: Collection[Member], settings: Settings) -> None:
+    """Finish the removals that had begun when the operation was cancelled: it is too late to return."""
+    await _remove_all(op, begun, settings, FINISH)
+
+
+async def _remove_all(op: Operation, leaving: Collection[Member], settings: Settings, prefix: str = "") -> None:
     if op.force:
         head = await head_if_it_answers(op, settings)
-        await op.each(present, lambda member: _remove_by_force(op, member, head, settings), raises=False)
+        await op.each(leaving, lambda member: _remove_by_force(op, member, head, settings, prefix), raises=False)
         if head is None:
             return
     else:
         answering = await reports.head(op)
-        await op.each(present, lambda member: remove_member(op, member, answering, settings), raises=False)
+        await op.each(leaving, lambda member: remove_member(op, member, answering, settings, prefix), raises=False)
     await reports.publish_access(op)
 
 
@@ -78,7 +91,7 @@ async def drain_member(op: Operation, member: Member, head: Machine, settings: S
     if op.now(member).status in ("ready", "degraded"):
         await op.report(member, status="draining", reason=op.reason)
     await op.step("drain the node", _set_drain, op, head, name, member=member)
-    await op.step("wait for its jobs", _wait_drained, op, head, name, settings, member=member)
+    await op.step("wait for its jobs", _wait_drained, op, member, head, name, settings, member=member)
     node = await nodes.read(head, name)
     is_foreign = node is not None and state.drained_by_others(node)
     detail = op.now(member).adapter_detail | {
@@ -100,7 +113,7 @@ async def _set_drain(op: Operation, head: Machine, name: str) -> None:
     await nodes.drain(head, name, state.drain_reason(op.id, op.reason))
 
 
-async def _wait_drained(op: Operation, head: Machine, name: str, settings: Settings) -> None:
+async def _wait_drained(op: Operation, member: Member, head: Machine, name: str, settings: Settings) -> None:
     async def is_drained() -> Check:
         node = await nodes.read(head, name)
         if node is not None and "DOWN" in node.flags:
@@ -108,11 +121,20 @@ async def _wait_drained(op: Operation, head: Machine, name: str, settings: Setti
                 f"node {name} is {node.slurm_state}: it is unknown whether jobs still run there",
                 fix="start slurmd on the machine again, or remove the member with force",
             )
-        return await nodes.kept_drained(head, name, state.drain_reason(op.id, op.reason))
+        drained = await nodes.kept_drained(head, name, state.drain_reason(op.id, op.reason))
+        return await _is_present(op, member, settings) if drained.ok else drained
 
     check = await op.until(is_drained, within_s=settings.drain_wait_s, every_s=settings.drain_poll_s)
     if not check.ok:
         raise Permanent(check.reason, fix=f"squeue -w {name}")
+
+
+async def _is_present(op: Operation, member: Member, settings: Settings) -> Check:
+    """Check that the machine answers after Slurm has shown no job there. Slurm notices a silent machine only after a
+    minute, so until then its record may be older than the silence."""
+    if await op.answers(member, patience_s=settings.reach_leaving_s):
+        return Check(True)
+    return Check(False, f"machine {members.name(member)} does not answer, so it is unknown whether jobs run there")
 
 
 async def _resume(op: Operation, member: Member, head: Machine, settings: Settings) -> None:
@@ -131,24 +153,24 @@ async def _resume(op: Operation, member: Member, head: Machine, settings: Settin
     await reports.ready_worker(op, member, head)
 
 
-async def remove_member(op: Operation, member: Member, head: Machine, settings: Settings) -> None:
+async def remove_member(op: Operation, member: Member, head: Machine, settings: Settings, prefix: str = "") -> None:
     """Remove a worker whose machine answers, after its jobs have ended."""
     # After a crash the drain may be set already. Then something was changed, so it is too late to refuse.
     if op.now(member).status == op.status_before(member) != "removing":
         await require_removable(op, member, head, settings)
-    await leave(op, member, head, settings)
+    await leave(op, member, head, settings, prefix)
     await reports.removed(op, member)
 
 
-async def leave(op: Operation, member: Member, head: Machine, settings: Settings) -> None:
+async def leave(op: Operation, member: Member, head: Machine, settings: Settings, prefix: str = "") -> None:
     """Take a worker off its machine, which answers, after its jobs have ended."""
     name = await reports.node_name(op, member)
     if op.now(member).status != "removing":
         if await nodes.read(head, name) is not None:
             await drain_member(op, member, head, settings)
         await members.begin_removal(op, member, await _idle_now(head, name))
-    await op.step("delete the node", delete_node, op, member, head, name, settings, member=member)
-    await op.step("take Slurm off the machine", uninstall_member, op, member, settings, member=member)
+    await op.step(f"{prefix}delete the node", delete_node, op, member, head, name, settings, member=member)
+    await op.step(f"{prefix}take Slurm off the machine", uninstall_member, op, member, settings, member=member)
 
 
 async def delete_node(op: Operation, member: Member, head: Machine, name: str, settings: Settings) -> None:
@@ -184,18 +206,32 @@ async def _idle_now(head: Machine, name: str) -> Evidence:
     return evidence
 
 
-async def _remove_by_force(op: Operation, member: Member, head: Machine | None, settings: Settings) -> None:
-    """Remove a worker even if its machine, its slurmd or slurmctld does not answer. Report what could not be done."""
+async def _remove_by_force(
+    op: Operation, member: Member, head: Machine | None, settings: Settings, prefix: str
+) -> None:
+    """Remove a worker even if its machine, its slurmd or slurmctld does not answer. Report what could not be done. A
+    member whose machine was silent is `tombstoned`, because Slurm is still there."""
     name = await reports.node_name(op, member)
-    not_done = await leave_by_force(op, member, head, settings)
+    not_done, is_silent = await leave_by_force(op, member, head, settings, prefix)
     more = {"interrupted_jobs": jobs} if (jobs := op.now(member).adapter_detail.get("interrupted_jobs")) else {}
     left = {"left_behind": not_done} if not_done else {}
-    await reports.removed(op, member, not_done, node_name=name, **left, **more)
+    status: Literal["removed", "tombstoned"] = "tombstoned" if is_silent else "removed"
+    await reports.removed(op, member, not_done, status=status, node_name=name, **left, **more)
 
 
-async def leave_by_force(op: Operation, member: Member, head: Machine | None, settings: Settings) -> str:
-    """Take a worker off its machine in any state of the machine, of slurmd and of slurmctld. Return what could not be
-    done; empty if all was done."""
+class Departure(NamedTuple):
+    """How a worker left its machine by force."""
+
+    not_done: str
+    """What could not be done; empty if all was done."""
+    is_silent: bool
+    """Whether its machine did not answer, so that Slurm is still there."""
+
+
+async def leave_by_force(
+    op: Operation, member: Member, head: Machine | None, settings: Settings, prefix: str = ""
+) -> Departure:
+    """Take a worker off its machine in any state of the machine, of slurmd and of slurmctld."""
     name = await reports.node_name(op, member)
     answers = await op.answers(member, patience_s=settings.reach_leaving_s)
     tried_at = datetime.datetime.now(datetime.UTC)
@@ -205,7 +241,7 @@ async def leave_by_force(op: Operation, member: Member, head: Machine | None, se
         not_done.append(f"slurmctld does not answer: node {name} is still in Slurm, and its jobs were not cancelled")
     else:
         if answers:
-            await op.step("cancel its jobs", _cancel_jobs_on, op, head, name, settings, member=member)
+            await op.step(f"{prefix}cancel its jobs", _cancel_jobs_on, op, head, name, settings, member=member)
         evidence = reports.evidence(await nodes.look(head, name), name)
     if not answers:
         evidence = Evidence(
@@ -218,13 +254,13 @@ async def leave_by_force(op: Operation, member: Member, head: Machine | None, se
     await members.begin_removal(op, member, evidence)
     if head is not None:
         end = partial(_end_node, op, member, head, name, settings, answers=answers)
-        await op.step("take the node out of service", end, member=member)
+        await op.step(f"{prefix}take the node out of service", end, member=member)
     if answers:
-        await op.step("take Slurm off the machine", uninstall_member, op, member, settings, member=member)
-    if not answers:
+        await op.step(f"{prefix}take Slurm off the machine", uninstall_member, op, member, settings, member=member)
+    else:
         why = f"{members.name(member)} did not answer; {'; '.join(not_done)}"
         await op.report(member, left=[members.left_on(member, SLURM, why)])
-    return "; ".join(not_done)
+    return Departure("; ".join(not_done), not answers)
 
 
 async def _end_node(
@@ -292,32 +328,31 @@ async def _report_last_usage(op: Operation, controller: Member, settings: Settin
     if check.ok:
         return
     if not op.force:
-        await reports.set_partitions(op, await reports.head(op), "up")
+        await reports.open_partitions(op, await reports.head(op))
     fix = "start slurmdbd, or decommission with force, which loses this usage"
     await members.only_by_force(op, f"the usage of jobs may be missing: {check.reason}", fix)
 
 
 async def _close(op: Operation, head: Machine, settings: Settings) -> None:
-    """Close the partitions if there are no jobs, and check again: a job may have been submitted before that."""
-    if not op.force and (jobs := await nodes.jobs_of_cluster(head)):
-        if op.attempt > 1:
-            await reports.set_partitions(op, head, "up")  # an earlier attempt may have closed them
-        refuse_jobs(op, jobs)
-    await reports.set_partitions(op, head, "down")
+    """Close the partitions if there are no jobs, and check again: a job may have been submitted before that.
+
+    With force, cancel all jobs. The partitions then stay closed in every case, because the decommission continues."""
     if op.force:
+        await reports.set_partitions(op, head, "down")
         check = await nodes.cancel_all_jobs(head, timeout_s=settings.cancel_jobs_s, progress=op.say)
         if not check.ok:
             raise Permanent(check.reason)
-    elif jobs := await nodes.jobs_of_cluster(head):
-        await reports.set_partitions(op, head, "up")
-        refuse_jobs(op, jobs)
+        return
+    async with reports.opened_after_failure(op, head):
+        refuse_jobs(op, await nodes.jobs_of_cluster(head))
+        await reports.set_partitions(op, head, "down")
+        refuse_jobs(op, await nodes.jobs_of_cluster(head))
 
 
 async def _reopen(op: Operation) -> None:
     """Open the partitions again if no member was taken off its machine: the cluster continues."""
     if all(op.now(member).status in ("ready", "degraded", "drained") for member in roles.workers_of(op.members)):
-        head = await reports.head(op)
-        await reports.set_partitions(op, head, "up")
+        await reports.open_partitions(op, await reports.head(op))
 
 
 def refuse_jobs(op: Operation, jobs: tuple[state.Job, ...]) -> None:

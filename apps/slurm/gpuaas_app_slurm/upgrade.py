@@ -72,15 +72,17 @@ async def undo(op: Operation, settings: Settings) -> None:
     head = await op.machine(roles.controller_of(op.members))
     await moves.refuse_begun(head)
     queue = await backup.read(head)
-    move = Move(op, settings, inputs, name=" of before")
+    move, has_returned = Move(op, settings, inputs, name=" of before"), True
     if queue is None or queue.operation_id != op.id or not await backup.is_complete(head):
         await return_path.start_again(move, head)
     else:
         move = Move(op, settings, inputs, queue.package_version, move.name)
         await _refuse_after_release(op, head, queue)
-        await return_path.go_back(move, head, queue)
+        has_returned = await return_path.go_back(move, head, queue)
     await op.step("let queued jobs start again", hold.release, head, op.instance.instance_id, inputs, settings, op.say)
     await op.step("clean up again", version_changes.clean_up, move)
+    if has_returned:
+        await op.step("delete the backup", backup.forget, head, op.id)
     await return_path.report_all(move, head)
 
 

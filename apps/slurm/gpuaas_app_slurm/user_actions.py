@@ -107,7 +107,7 @@ async def remove(op: Operation) -> dict[str, Any]:
 async def limits(op: Operation) -> dict[str, Any]:
     """Set limits, and return what Slurm shows after it."""
     head, inputs = await reports.head(op), config.parse_inputs(op.instance.inputs)
-    wanted = msgspec.convert(op.inputs, SetLimits)
+    wanted = config.action_inputs(op.inputs, SetLimits)
     values = associations.settings(wanted)
     before = await associations.read(head, inputs.cluster_name)
     if wanted.login and wanted.login not in before:
@@ -139,7 +139,7 @@ def _limits(association: Association | None) -> dict[str, Any]:
 
 
 def _names(op: Operation) -> tuple[str, ...]:
-    return msgspec.convert(op.inputs, Named).names
+    return config.action_inputs(op.inputs, Named).names
 
 
 def _refuse_unremovable(op: Operation, extra: Sequence[User], first: str, persons: set[str]) -> None:

@@ -20,6 +20,7 @@ from gpuaas_app_slurm.workload import (
     rest,
     slurm,
     state,
+    versions,
 )
 from gpuaas_app_slurm.workload.footprint import SLURM
 
@@ -141,7 +142,7 @@ async def restart_node(move: Move, member: Member, head: Machine) -> None:
             raise await slurm.did_not_start(machine, "slurmd", started.stderr)
 
         async def registered() -> Check:
-            return state.node_registered(machine.hostname, await nodes.read(head, machine.hostname), package)
+            return versions.node_registered(machine.hostname, await nodes.read(head, machine.hostname), package)
 
         check = await checks.until(registered, within_s=move.settings.join_s, every_s=POLL_S, show=move.op.say)
         if not check.ok:

@@ -18,7 +18,7 @@ from fake_queue import FakeQueue
 from fake_tokens import FakeTokens
 from gpuaas_app_slurm import controller
 from gpuaas_app_slurm.settings import Settings
-from gpuaas_app_slurm.workload import facts, job_records, observed, people, queue, rest, users
+from gpuaas_app_slurm.workload import facts, footprint, job_records, observed, people, queue, rest, users
 from gpuaas_contract.catalog import StewardSpec
 from gpuaas_contract.permissions import CONTROLLER_KEYS
 from gpuaas_sdk.controller import App, Gauges, Instance, Member, RunnerSettings
@@ -96,6 +96,8 @@ class FakeSlurm:
     """Name -> flags, as `scontrol show nodes` lists them."""
     reasons: dict[str, str] = field(default_factory=dict)
     jobs: list[FakeJob] = field(default_factory=list)
+    queue_fails_at_close: bool = False
+    """The queue cannot be read from the moment the partition is closed until it is open."""
     jobs_at_close: list[FakeJob] = field(default_factory=list)
     """Jobs that start at the moment the partition is closed: after the first look at the queue."""
     first_job_answers: bool = True
@@ -124,7 +126,10 @@ class FakeSlurm:
     drains_to_forget: int = 0
     """How many of the next drains are confirmed and then lost, as by a crash of slurmctld."""
     changes: list[str] = field(default_factory=list)
-    """The changes of nodes and the units that were stopped, in order: `drain gpu-2`, `stop slurmd on gpu-2`."""
+    """The changes of nodes, the units that were stopped and the ends of job steps, in order: `drain gpu-2`,
+    `stop slurmd on gpu-2`, `end steps`."""
+    slurmd_stays: int = 0
+    """How many of the next stops of slurmd do not end it."""
     receipts: list[str] = field(default_factory=list)
     """Paths of the receipts on every machine."""
     uninstall_fails: bool = False
@@ -177,6 +182,8 @@ class FakeSlurm:
             return Ran(0, self.closer, "")
         if text == shell.grouped(observed.CLOCK):
             return Ran(0, f"{int(time.time()) + self.clock_off_s}\n", "")
+        if footprint.END_STEPS in text:
+            self.changes.append("end steps")
         if self.on_uninstall and uninstall.STOP in text:
             self.on_uninstall()
         if self.uninstall_fails and uninstall.STOP in text:
@@ -218,6 +225,8 @@ class FakeSlurm:
                 return _json(jobs=[job for job in listed if fake_queue.matches(job, filters)])
             case ("squeue", "--json", "-w", name, *_):
                 return _json(jobs=[job.as_json() for job in self.jobs if job.node == name])
+            case ("squeue", "--json") if self.queue_fails_at_close and "down" in self.closed.values():
+                return Ran(1, "", "slurm_load_jobs error: Invalid argument")
             case ("squeue", "--json"):
                 return _json(jobs=[job.as_json() for job in self.jobs])
             case ("scontrol", "update", partition, change) if partition.startswith("partitionname="):
@@ -236,6 +245,8 @@ class FakeSlurm:
                 return Ran(0, f"{CLUSTER_NAME}\n", "")
             case ("systemctl", "is-active", "-q", unit):
                 return Ran(3, "", "") if unit in self.stopped_units else OK
+            case ("systemctl", "is-active", "slurmd"):
+                return self._state_of_slurmd()
             case ("systemctl", "restart", unit):
                 self.stopped_units.discard(unit)
             case ("systemctl", "stop", "slurmd"):
@@ -255,6 +266,12 @@ class FakeSlurm:
             case ("find", *_):
                 return Ran(0, "\n".join(self.receipts), "")
         return OK
+
+    def _state_of_slurmd(self) -> Ran:
+        if not self.slurmd_stays:
+            return Ran(3, "inactive\n", "")
+        self.slurmd_stays -= 1
+        return Ran(3, "deactivating\n", "")
 
     def _submit(self, options: Sequence[str]) -> Ran:
         ran = self.queue.submit(options)
@@ -311,6 +328,8 @@ class FakeSlurm:
     def _partition_lines(self) -> list[str]:
         lines = [line for line in self.conf.splitlines() if line.startswith("PartitionName=")]
         shown = [line if "PriorityTier=" in line else f"{line} {TIER}" for line in lines]
+        if not lines:  # a cluster that was not deployed by a test has no slurm.conf
+            shown = [f"PartitionName={name} State=UP {TIER}" for name in {"main", *self.closed}]
         return [line.replace("State=UP", f"State={self._state(line)}") for line in shown]
 
     def _state(self, line: str) -> str:

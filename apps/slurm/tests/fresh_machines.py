@@ -52,8 +52,12 @@ class Faults:
     """The owner of a file of 20001:20002, as other machines show it."""
     cannot_write: str = ""
     """What the check of a shared folder prints if it cannot write there."""
+    owners: str = ""
+    """Homes of users in the shared folder, with their numbers, as another cluster made them."""
     people_mounted: str = ""
     """What is mounted at /home/people before the app."""
+    failing_script: str = ""
+    """A script that fails before it changes anything."""
     package_locks: int = 0
     """How often another program has the lock of the package tools."""
     packaged_version: str = VERSION
@@ -135,6 +139,8 @@ class FreshHost(FakeHost):
                 return OK
             case ("systemctl", "is-active", "-q", unit):
                 return OK if unit in self.active else Ran(3, "", "")
+            case ("systemctl", "is-active", unit):
+                return Ran(0, "active\n", "") if unit in self.active else Ran(3, "inactive\n", "")
             case ("tail", *_, path):
                 return Ran(0, f"fatal: the last line of {path}\n", "")
             case ("timeout", "5", "sacctmgr", *_) if "slurmdbd" not in self.active:
@@ -283,6 +289,8 @@ class FreshHost(FakeHost):
 
     def _answer_script(self, text: str, argv: tuple[str, ...]) -> Ran:
         """Do what the script does on a machine, as far as the app can see it."""
+        if self._faults.failing_script and self._faults.failing_script in text:
+            return Ran(1, "", "ERROR 2002 (HY000): Can't connect to local server")
         for script, effect in self._effects().items():
             if script in text:
                 return Ran(0, effect(argv) or "", "")
@@ -307,6 +315,7 @@ class FreshHost(FakeHost):
             keys.MAKE: lambda argv: self.files.setdefault(argv[0], b"key made on " + self.hostname.encode()) and "",
             keys.DROP_SET: lambda argv: "removed" if self.files.pop(argv[0], None) is not None else "",
             users.USERS: lambda argv: self._slurm.accounting.ensure(argv).stdout,
+            users.OWNERS: lambda argv: self._faults.owners,
             users.LIST: lambda argv: "\n".join(self._slurm.accounting.extra_users),
             reporter.SAVE: self._save,
             reporter.RESTORE: lambda argv: self._restore(tuple(self.saved)),

@@ -14,7 +14,7 @@ from typing import Any
 from fake_slurm import CLUSTER_NAME, FakeJob, FakeSlurm
 from fresh_machines import VERSION, Faults, FreshHost
 from gpuaas_app_slurm.controller import app
-from gpuaas_app_slurm.workload import keys
+from gpuaas_app_slurm.workload import config, keys
 from gpuaas_sdk.conformance import Driver, SimulatedMachine
 from gpuaas_sdk.machine import Ran, shell
 
@@ -107,6 +107,8 @@ class SlurmDriver(Driver):
         slurm, host = self._slurm(machine), self._host(machine)
         if "slurmd" not in host.active or slurm.nodes.get(machine.name) != ["IDLE"]:
             return False
+        if "worker" not in slurm.queue.features.get(machine.name, ()):
+            return False  # a login machine has a slurmd too, and is in no partition
         slurm.jobs.append(FakeJob(len(slurm.jobs) + 1000, node=machine.name))
         return True
 
@@ -118,12 +120,16 @@ class SlurmDriver(Driver):
         return sum(job.node == machine.name for job in self._slurm(machine).jobs)
 
     def state(self, machine: SimulatedMachine) -> dict[str, str]:
-        """Keys are random, so it only matters that they are those of the cluster. Notes of an upgrade have times."""
+        """Keys are random, so it only matters that they are those of the cluster. Notes of an upgrade have times. While
+        slurmctld moves, the address of its machine is that of the SSH server, which all machines have."""
         simulation = self._simulation(machine)
         ours = {content for host in simulation.hosts.values() for content in host.keys_of_controller()}
         shown = {name: TIME.sub("TIME", text) for name, text in super().state(machine).items()}
         for path in {keys.SLURM_KEY, keys.KEY_SET} & machine.files.keys():
             shown[path] = "as on the controller machine" if machine.files[path] in ours else "another key"
+        for head in [name for name, host in simulation.hosts.items() if "slurmctld" in host.installed][-1:]:
+            if text := shown.get(config.SLURMD_UNIT_PATH):
+                shown[config.SLURMD_UNIT_PATH] = text.replace(f"server {machine.name}:", f"server {head}:")
         return shown
 
     def _show(self, machine: SimulatedMachine, host: FreshHost) -> None:

@@ -298,3 +298,22 @@ def test_the_start_of_a_reservation_does_not_depend_on_the_time_zone_of_the_mach
     )
     words = ("reservationname=r", "starttime=uts1893456000", "duration=5", "users=ada", "nodecnt=2")
     assert reservations.settings(wanted) == (*words, "flags=ignore_jobs")
+
+
+@pytest.mark.parametrize(
+    ("action", "inputs", "field"),
+    [
+        ("usage.read", {"since": "2030-13-01T00:00:00Z"}, "since"),
+        ("usage.read", {"until": "2030-01-01T25:00:00Z"}, "until"),
+        ("reservation.create", {"starts_at": "2030-02-30T00:00:00Z"}, "starts_at"),
+    ],
+)
+async def test_a_time_that_does_not_exist_is_refused_with_the_name_of_its_field(
+    cluster: Cluster, action: str, inputs: dict[str, str], field: str
+) -> None:
+    rest: dict[str, Any] = {"name": "course", "minutes": 60, "users": ["ada"], "node_count": 1}
+    more = {} if action == "usage.read" else rest
+    ended = await cluster.act(action, **inputs, **more)
+    assert (ended.status, ended.error.failure_class) == ("failed", "refused")
+    assert ended.error.message == f"the input {field} is not valid: Invalid RFC3339 encoded datetime"
+    assert ended.error.fix == f"run the action again with another {field}"

@@ -11,6 +11,7 @@ from fake_slurm import CLUSTER_NAME, FakeJob
 from fresh_machines import NewCluster, new_cluster
 from gpuaas_app_slurm import controller
 from gpuaas_app_slurm.workload import accounting_backups
+from test_slurm_health import until
 
 SPLIT = {"controller": ["gpu-1"], "worker": ["gpu-2"]}
 
@@ -62,6 +63,30 @@ async def test_a_restore_backs_up_the_present_database_first_and_opens_the_parti
         ]
         assert order == [accounting_backups.BACK_UP, accounting_backups.BACK_UP, accounting_backups.EXCHANGE]
         assert cluster.slurm.partition_states[-1] == "up"
+
+
+@pytest.mark.parametrize(
+    "script", [accounting_backups.EXCHANGE, accounting_backups.STAGE], ids=["exchange", "load the backup"]
+)
+async def test_a_restore_that_fails_leaves_the_partition_open(script: str) -> None:
+    async with new_cluster(SPLIT) as cluster:
+        await cluster.perform("deploy")
+        name = (await cluster.act("accounting.backup")).result["rows"][0]["name"]
+        cluster.slurm.closed["main"] = "down"  # by an attempt before
+        cluster.faults.failing_script = script
+        ended = await cluster.act("accounting.restore", **_inputs(name))
+        assert (ended.status, cluster.slurm.closed["main"]) == ("failed", "up")
+
+
+async def test_a_restore_that_waits_for_slurm_leaves_the_partition_open_until_it_continues() -> None:
+    async with new_cluster(SPLIT) as cluster:
+        await cluster.perform("deploy")
+        name = (await cluster.act("accounting.backup")).result["rows"][0]["name"]
+        cluster.slurm.queue_fails_at_close = True
+        operation = cluster.platform.invoke(cluster.instance, "accounting.restore", _inputs(name))
+        await until(lambda: cluster.slurm.partition_states == ["down", "up"])
+        cluster.slurm.queue_fails_at_close = False
+        assert (await cluster.platform.ended(operation.operation_id)).status == "succeeded"
 
 
 async def test_a_restore_whose_controller_dies_is_finished_by_the_next_one_with_the_partition_open() -> None:

@@ -58,8 +58,15 @@ def test_a_node_that_an_unfinished_upgrade_left_behind_names_the_upgrade() -> No
     assert (behind.code, behind.fix.endswith(": gpuaas op retry op_7 --reason TEXT")) == ("VersionDrift", True)
     (installed,) = of_worker(node(version="23.11.1", report=msgspec.structs.replace(SOUND, package="24.11.5-4")))
     assert "op retry op_7" in installed.fix
-    (other,) = of_worker(node(version="23.02.7"))
-    assert "systemctl restart slurmd" in other.fix, "this node was not left behind by the upgrade"
+    for version in ("23.02.7", "23.11.10", "23.1"):
+        (other,) = of_worker(node(version=version))
+        assert "systemctl restart slurmd" in other.fix, "this node was not left behind by the upgrade"
+
+
+def test_a_daemon_of_another_patch_release_with_the_same_first_digits_is_found() -> None:
+    packaged = msgspec.structs.replace(SOUND, package="24.11.50-4")
+    (drift,) = found(node(version="24.11.5", report=packaged))
+    assert (drift.code, "still runs 24.11.5" in drift.reason) == ("VersionDrift", True)
 
 
 def test_the_reporter_shows_the_last_upgrade_until_it_was_returned_from(
@@ -476,6 +483,17 @@ def test_a_difference_of_clocks_that_only_jitters_is_no_change() -> None:
     seen: dict[str, Any] = {}
     watched = [watch_program.freshness("gpu-2", {"up": up, "t": time.time() + off}, seen) for up, off in JITTER]
     assert [each["clock_off_s"] for each in watched] == [0, 120, 120, 0]
+
+
+def test_clocks_agree_as_soon_as_the_clock_of_slurmctld_is_set_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, Any] = {}
+    right = time.time()
+    monkeypatch.setattr(time, "time", lambda: right + 20)
+    for up in (1, 2):
+        watched = watch_program.freshness("gpu-2", {"up": up, "t": right}, seen)
+    assert watched["clock_off_s"] == -20
+    monkeypatch.setattr(time, "time", lambda: right)
+    assert watch_program.freshness("gpu-2", {"up": 2, "t": right}, seen)["clock_off_s"] == 0
 
 
 JITTER = [(1, 120), (2, 120), (3, 118), (4, 2)]

@@ -201,7 +201,8 @@ async def test_a_controller_that_dies_at_every_boundary_still_moves() -> None:
 async def test_a_controller_that_dies_before_any_command_still_moves_or_returns(
     machine: str, is_cancelled: bool
 ) -> None:
-    """Another controller continues, or undoes the move. The queue is the same on the machine that has it then."""
+    """Another controller continues, or undoes the move. A cancel that comes too late is no failure: the move is
+    finished. The queue is the same on the machine that has it then."""
     commands, is_hung = 1, True
     while is_hung:
         cluster = await _deployed()
@@ -220,13 +221,8 @@ async def test_a_controller_that_dies_before_any_command_still_moves_or_returns(
         if is_hung and is_cancelled and ended.status == "cancelled":
             _assert_at(cluster, "gpu-1", old="gpu-5")
         else:
-            assert ended.status in ("succeeded", "failed"), (commands, ended.error)
-            if ended.status == "succeeded":
-                _assert_at(cluster, "gpu-5", old="gpu-1")
-            else:
-                too_late = ("cannot be undone", "has already left its old machine")
-                assert is_cancelled, (commands, ended.error)
-                assert any(words in str(ended.error) for words in too_late), (commands, ended.error)
+            assert ended.status == "succeeded", (commands, ended.error)
+            _assert_at(cluster, "gpu-5", old="gpu-1")
         commands += 9
 
 

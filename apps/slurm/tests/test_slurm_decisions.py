@@ -81,6 +81,7 @@ def test_a_package_that_differs_from_the_running_daemon_gives_a_warning() -> Non
     other = {"package_version": "26.05.5-1", "daemon_version": "24.11.5"}
     assert details.version_warning(same) == ""
     assert "restart" in details.version_warning(other)
+    assert "restart" in details.version_warning({"package_version": "24.11.10-1", "daemon_version": "24.11.1"})
 
 
 def _receipt(*held: str) -> receipts.Receipt:

@@ -233,8 +233,10 @@ async def test_a_login_machine_is_refused_in_a_cluster_whose_partition_takes_eve
         ({"cannot_write": "not-writable /shared"}, "root cannot write to /shared there"),
         ({"cannot_write": "no-owner /shared"}, "as on an export with root_squash"),
         ({"people_mounted": "10.0.0.9:/old"}, "already has 10.0.0.9:/old mounted"),
+        ({"owners": "6000 alice\n6001 bob\n"}, "/shared/home/alice belongs to 6000, the number of researcher here"),
+        ({"owners": "6003 researcher\n"}, "/shared/home/researcher belongs to 6003, and researcher gets 6000"),
     ],
-    ids=["not shared", "other owners", "missing", "read-only", "squashed", "busy"],
+    ids=["not shared", "other owners", "missing", "read-only", "squashed", "busy", "number", "name"],
 )
 async def test_a_shared_home_that_does_not_work_is_refused_before_anything_is_installed(
     fault: dict[str, str], reason: str

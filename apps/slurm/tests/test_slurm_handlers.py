@@ -1,5 +1,6 @@
 """The app's handlers without machines: a fake platform, fake machines and a Slurm that answers from memory."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -42,6 +43,22 @@ async def test_a_job_that_starts_before_the_partition_is_closed_reopens_it_and_r
     assert (ended.status, "1 job running or queued: 8" in ended.error.message) == ("failed", True)
     assert cluster.slurm.partition_states == ["down", "up"]
     assert cluster.statuses() == {"gpu-1": "ready", "gpu-2": "ready"}
+
+
+async def test_a_refused_decommission_opens_partitions_that_an_earlier_operation_has_left_closed(
+    cluster: Cluster,
+) -> None:
+    cluster.slurm.closed, cluster.slurm.jobs = {"main": "down"}, [FakeJob(7)]
+    ended = await cluster.perform("decommission")
+    assert (ended.error.failure_class, cluster.slurm.partition_states) == ("refused", ["up"])
+
+
+async def test_a_decommission_that_cannot_read_the_queue_after_the_partition_is_closed_opens_it(
+    cluster: Cluster,
+) -> None:
+    cluster.slurm.queue_fails_at_close = True
+    ended = await cluster.perform("decommission")
+    assert (ended.error.failure_class, cluster.slurm.partition_states) == ("refused", ["down", "up"])
 
 
 async def test_a_forced_decommission_cancels_jobs_after_the_partition_is_closed(cluster: Cluster) -> None:
@@ -127,6 +144,23 @@ async def test_a_drain_shows_that_it_waits_for_slurmctld(cluster: Cluster) -> No
     operation_id = await cluster.started("drain", [cluster.member("gpu-2")])
     waiting = await cluster.platform.until(operation_id, lambda now: bool(now.steps))
     assert (waiting.steps[0].name, "slurmctld does not answer" in waiting.steps[0].message) == ("wait", True)
+
+
+async def test_a_drain_does_not_end_while_the_machine_is_silent_that_slurm_still_shows_as_idle(
+    cluster: Cluster,
+) -> None:
+    """Slurm notices a silent machine only after a minute, so what it shows may be older than the silence."""
+    host = cluster.machines.host("gpu-2")
+    host.reachable = False
+    operation_id = await cluster.started("drain", [cluster.member("gpu-2")])
+    waiting = await cluster.platform.until(
+        operation_id, lambda now: any("machine gpu-2 (gpu-2) does not answer" in step.message for step in now.steps)
+    )
+    assert (waiting.status, cluster.member("gpu-2").status) == ("running", "draining")
+    assert "DRAIN" in cluster.slurm.nodes["gpu-2"], "no job starts there while the drain waits"
+    host.reachable = True
+    ended = await cluster.platform.ended(operation_id)
+    assert (ended.status, cluster.member("gpu-2").status) == ("succeeded", "drained"), ended.error
 
 
 async def test_a_drain_that_slurm_forgot_is_set_again(cluster: Cluster) -> None:
@@ -246,12 +280,32 @@ async def test_a_forced_remove_succeeds_and_reports_what_it_did_not_do(cluster: 
     ended = await cluster.perform("remove", [cluster.member("gpu-3")], force=True)
     assert ended.status == "succeeded", ended.error
     removed = cluster.member("gpu-3")
-    assert removed.status == "removed"
+    is_silent = not cluster.machines.host("gpu-3").reachable
+    assert removed.status == ("tombstoned" if is_silent else "removed"), "Slurm is still on a machine that is silent"
     assert left in removed.status_reason if left else removed.status_reason == ""
     if fault in ("machine", "frozen machine"):
         assert (cluster.slurm.nodes["gpu-3"], cluster.slurm.jobs) == (["DOWN", "DRAIN"], [])
     elif fault not in ("slurmctld", "everything"):
         assert ("gpu-3" in cluster.slurm.nodes, cluster.slurm.jobs) == (False, [])
+
+
+async def test_a_forced_remove_ends_slurmd_and_its_steps_before_the_node_is_deleted(cluster: Cluster) -> None:
+    _two_workers(cluster)
+    cluster.slurm.jobs = [FakeJob(7, node="gpu-3")]
+    ended = await cluster.perform("remove", [cluster.member("gpu-3")], force=True)
+    assert ended.status == "succeeded", ended.error
+    # A slurmd that still runs would register its node again, and a step that still runs keeps the GPUs.
+    assert cluster.slurm.changes == ["drain gpu-3", "stop slurmd", "end steps", "down gpu-3", "delete gpu-3"]
+
+
+@pytest.mark.parametrize("force", [False, True])
+async def test_a_node_is_not_deleted_while_its_slurmd_still_runs(cluster: Cluster, *, force: bool) -> None:
+    _two_workers(cluster)
+    cluster.slurm.slurmd_stays = 1
+    ended = await cluster.perform("remove", [cluster.member("gpu-3")], force=force)
+    assert ended.status == "succeeded", ended.error
+    changes = [change for change in cluster.slurm.changes if change.startswith(("stop", "delete"))]
+    assert changes == ["stop slurmd", "stop slurmd", "delete gpu-3"]
 
 
 async def test_a_machine_that_was_given_up_gets_no_job_when_its_power_returns(cluster: Cluster) -> None:
@@ -303,6 +357,18 @@ async def test_a_cancelled_remove_lifts_its_drain(cluster: Cluster) -> None:
     cluster.platform.cancel(operation_id)
     assert (await cluster.platform.ended(operation_id)).status == "cancelled"
     assert (cluster.member("gpu-3").status, cluster.slurm.nodes["gpu-3"]) == ("ready", ["IDLE"])
+
+
+async def test_a_remove_that_is_cancelled_after_its_point_of_no_return_is_finished(cluster: Cluster) -> None:
+    _two_workers(cluster)
+    deleted = asyncio.Event()
+    cluster.slurm.on_delete = deleted.set
+    operation_id = await cluster.started("remove", [cluster.member("gpu-3")])
+    await deleted.wait()
+    cluster.platform.cancel(operation_id)
+    ended = await cluster.platform.ended(operation_id)
+    assert (ended.status, cluster.member("gpu-3").status) == ("succeeded", "removed"), ended.error
+    assert [taken.too_late for taken in ended.exits_taken] == [True]
 
 
 async def test_a_member_whose_removal_failed_names_the_removal_until_a_retry_has_finished_it(cluster: Cluster) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from fake_slurm import CLUSTER_NAME, SETTINGS, Cluster, deployed_cluster
 from gpuaas_contract.operations import Operation
 from gpuaas_contract.permissions import CONTROLLER_KEYS
@@ -217,6 +218,29 @@ async def test_a_controller_without_the_permission_to_read_people_still_looks_af
         cluster.machines.host("gpu-2").reachable = False
         shows(cluster, line(node("gpu-2", slurmd_port="silent")))
         await until(lambda: cluster.member("gpu-2").status == "failed")
+
+
+async def test_a_refused_question_for_people_is_asked_again_after_a_minute_and_not_at_each_look() -> None:
+    now_s, asked = 1000.0, 0
+
+    def clock() -> float:
+        nonlocal asked
+        asked += 1
+        return now_s
+
+    permissions = CONTROLLER_KEYS - {POSIX_PEOPLE.permission}
+    settings = dataclasses.replace(OFTEN, clock=clock)
+    with structlog.testing.capture_logs() as logs:
+
+        def refusals() -> int:
+            return sum(entry["event"] == "people.not_readable" for entry in logs)
+
+        async with deployed_cluster(settings=settings, permissions=permissions) as cluster:
+            shows(cluster, line(node("gpu-2")))
+            await until(lambda: asked > 10)
+            assert refusals() == 1
+            now_s += 61
+            await until(lambda: refusals() == 2)
 
 
 async def test_a_cluster_whose_controller_is_not_deployed_yet_is_not_judged() -> None:

@@ -1,5 +1,6 @@
 """Replace without machines: the new machine proves itself before the old one leaves, and until then all can return."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -163,6 +164,18 @@ async def test_a_replace_whose_removal_has_begun_is_finished_and_not_undone(clus
     cluster.platform.retry(ended.operation_id)
     again = await cluster.platform.ended(ended.operation_id)
     assert (again.status, cluster.statuses()["gpu-5"]) == ("succeeded", "ready"), again.error
+    assert cluster.host("gpu-2").installed == set()
+
+
+async def test_a_replace_that_is_cancelled_after_its_point_of_no_return_is_finished(cluster: NewCluster) -> None:
+    deleted = asyncio.Event()
+    cluster.slurm.on_delete = deleted.set
+    operation_id = await cluster.started("replace", [at(cluster, "gpu-2")], replacements=["gpu-5"])
+    await deleted.wait()
+    cluster.platform.cancel(operation_id)
+    ended = await cluster.platform.ended(operation_id)
+    assert (ended.status, cluster.statuses()["gpu-5"]) == ("succeeded", "ready"), ended.error
+    assert [taken.too_late for taken in ended.exits_taken] == [True]
     assert cluster.host("gpu-2").installed == set()
 
 

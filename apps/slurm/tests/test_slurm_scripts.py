@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from gpuaas_app_slurm.workload import home, reporter, watch_program
+from gpuaas_app_slurm.workload import home, reporter, users, watch_program
 
 
 def run(script: str, *arguments: str, programs: Path) -> int:
@@ -82,6 +82,34 @@ def test_a_health_check_fails_if_the_node_stays_drained_and_not_if_another_run_r
     path = f"{tmp_path}:{os.environ['PATH']}"
     ran = subprocess.run(["sh", HEALTH_CHECK], env={**os.environ, "PATH": path}, check=False)
     assert ran.returncode == status
+
+
+@pytest.mark.parametrize(("name", "status"), [("alice", 0), ("bob", 1)])
+def test_a_user_whose_number_owns_the_home_of_another_name_is_refused_and_gets_no_home(
+    tmp_path: Path, name: str, status: int
+) -> None:
+    """Two clusters that share a folder number their users alone: bob of one would own the files of alice of another."""
+    people, programs, uid = tmp_path / "people", tmp_path / "programs", os.getuid()
+    (people / "alice").mkdir(parents=True)
+    (people / f".{name}-a1b2c3").mkdir()  # of a home that another machine makes now
+    programs.mkdir()
+    shown = f"{name}:x:{uid}:{uid}::{people}/{name}:/bin/bash"
+    program(programs / "getent", f'if [ "$1" = passwd ]; then echo {shown}; else echo {name}:x:::::::; fi')
+    program(programs / "id", f"echo {uid}")
+    script = users.USERS.replace("/home/people", str(people))
+    assert run(script, name, str(uid), "active", programs=programs) == status
+    assert {path.name for path in people.iterdir()} == {"alice", f".{name}-a1b2c3"}
+
+
+def test_only_owners_in_the_range_of_the_app_are_listed_and_a_folder_that_does_not_exist_has_none(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "alice").mkdir()
+    (tmp_path / "notes").write_text("no home")
+    uid = os.getuid()
+    assert _printed(users.OWNERS, tmp_path, uid, uid) == f"{uid} alice\n"
+    assert _printed(users.OWNERS, tmp_path, uid + 1, uid + 9) == ""
+    assert _printed(users.OWNERS, tmp_path / "none", uid, uid) == ""
 
 
 def _printed(script: str, *arguments: object) -> str:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from gpuaas_app_slurm.workload import state
+from gpuaas_app_slurm.workload import state, versions
 
 SAMPLES = Path(__file__).parent / "samples"
 
@@ -129,9 +129,29 @@ def test_the_running_version_is_read_from_the_controllers_configuration(shown: s
 
 def test_a_node_counts_as_upgraded_only_after_it_registered_with_the_version_of_its_package() -> None:
     node = state.Node("gpu-2", frozenset({"IDLE"}), version="26.05.5")
-    assert state.node_registered("gpu-2", node, "26.05.5-1").ok
-    assert not state.node_registered("gpu-2", node, "24.11.5-4").ok
-    unknown = state.node_registered("gpu-2", msgspec.structs.replace(node, version=""), "26.05.5-1")
+    assert versions.node_registered("gpu-2", node, "26.05.5-1").ok
+    assert not versions.node_registered("gpu-2", node, "24.11.5-4").ok
+    unknown = versions.node_registered("gpu-2", msgspec.structs.replace(node, version=""), "26.05.5-1")
     assert (unknown.ok, "of unknown version" in unknown.reason) == (False, True)
     away = msgspec.structs.replace(node, flags=frozenset({"IDLE", "NOT_RESPONDING"}))
-    assert not state.node_registered("gpu-2", away, "26.05.5-1").ok
+    assert not versions.node_registered("gpu-2", away, "26.05.5-1").ok
+
+
+@pytest.mark.parametrize(
+    ("package", "daemon", "is_same"),
+    [
+        ("24.11.1-1", "24.11.1", True),
+        ("24.11.10-1", "24.11.1", False),
+        ("24.11.1.2-1", "24.11.1", False),
+        ("1:24.11.5-4+b1", "24.11.5", True),
+        ("24.11.5+dfsg-1", "24.11.5", True),
+        ("24.11.5", "24.11.5", True),
+        ("24.11.1-1", "24.11.10", False),
+        ("24.11.5-4", "", False),
+        ("", "24.11.5", False),
+    ],
+)
+def test_a_daemon_has_the_version_of_its_package_only_if_all_numbers_are_the_same(
+    package: str, daemon: str, is_same: bool
+) -> None:
+    assert versions.is_of_package(daemon, package) is is_same

@@ -38,7 +38,27 @@ async def test_a_stop_is_refused_while_jobs_run_and_names_them(cluster: NewClust
     assert (ended.error.failure_class, ended.error.message) == ("refused", "1 job running: 7 (ada)")
     assert "--force" in ended.error.fix
     assert (cluster.status(), cluster.slurm.changes) == ("running", [])
-    assert cluster.slurm.closed == {"main": "up"}
+    assert cluster.slurm.partition_states == [], "they are open"
+
+
+async def test_a_refused_stop_opens_partitions_that_an_earlier_operation_has_left_closed(cluster: NewCluster) -> None:
+    cluster.slurm.closed, cluster.slurm.jobs = {"main": "down"}, [FakeJob(7, node="gpu-2")]
+    ended = await cluster.perform("stop")
+    assert (ended.error.failure_class, cluster.slurm.closed) == ("refused", {"main": "up"})
+
+
+async def test_a_stop_that_cannot_read_the_queue_after_the_partitions_are_closed_opens_them(
+    cluster: NewCluster,
+) -> None:
+    cluster.slurm.queue_fails_at_close = True
+    ended = await cluster.perform("stop")
+    assert (ended.error.failure_class, cluster.slurm.partition_states) == ("refused", ["down", "up"])
+
+
+async def test_a_forced_stop_that_cannot_end_a_job_opens_the_partitions(cluster: NewCluster) -> None:
+    cluster.slurm.jobs, cluster.slurm.nodes["gpu-2"] = [FakeJob(7, node="gpu-2")], ["DOWN", "NOT_RESPONDING"]
+    ended = await cluster.perform("stop", force=True)
+    assert (ended.status, cluster.slurm.partition_states) == ("failed", ["down", "up"])
 
 
 async def test_a_job_that_starts_before_the_partitions_are_closed_refuses_the_stop(cluster: NewCluster) -> None:
@@ -54,7 +74,7 @@ async def test_queued_jobs_stay_in_the_queue_over_a_stop_and_a_start(cluster: Ne
     ended = await cluster.perform("start")
     assert ended.status == "succeeded", ended.error
     assert [job.job_id for job in cluster.slurm.jobs] == [8]
-    assert (cluster.status(), cluster.slurm.closed) == ("running", {"main": "up"})
+    assert (cluster.status(), "down" in cluster.slurm.closed.values()) == ("running", False)
 
 
 async def test_a_forced_stop_requeues_jobs_and_cancels_those_that_cannot_be(cluster: NewCluster) -> None:
@@ -116,6 +136,29 @@ async def test_a_restart_restarts_every_daemon_beside_jobs_and_leaves_drained_wo
     restarted = {(name, argv[2]) for name in ALL for argv in cluster.host(name).ran if argv[:2] == RESTART}
     assert {("gpu-1", "slurmctld"), ("gpu-1", "slurmdbd"), ("gpu-2", "slurmd"), ("gpu-4", "slurmd")} <= restarted
     assert (cluster.statuses()["gpu-2"], [job.job_id for job in cluster.slurm.jobs]) == ("drained", [7])
+
+
+@pytest.mark.parametrize("kind", ["restart", "start", "repair"])
+async def test_a_login_machine_is_reported_as_one_and_keeps_what_a_replace_left(cluster: NewCluster, kind: str) -> None:
+    login = cluster.member_of(cluster.instance, "gpu-4")
+    replaced = {"replaced": {"node_name": "gpu-9", "left_behind": "Slurm (login) was not removed"}}
+    cluster.platform.records.change_member(login, adapter_detail=login.adapter_detail | replaced)
+    if kind == "start":
+        await cluster.perform("stop")
+    ended = await cluster.perform(kind, [login] if kind == "repair" else None)
+    assert ended.status == "succeeded", ended.error
+    after = cluster.member_of(cluster.instance, "gpu-4")
+    assert (after.status, set(after.adapter_detail)) == ("ready", set(login.adapter_detail) | {"replaced"})
+    assert after.adapter_detail["replaced"] == replaced["replaced"]
+
+
+@pytest.mark.parametrize("kind", ["restart", "repair"])
+async def test_a_login_machine_without_its_scheduler_is_not_reported_as_ready(cluster: NewCluster, kind: str) -> None:
+    cluster.faults.users_cannot_ping = True
+    login = cluster.member_of(cluster.instance, "gpu-4")
+    ended = await cluster.perform(kind, [login] if kind == "repair" else None)
+    assert ended.status == "failed"
+    assert cluster.statuses()["gpu-4"] == "failed"
 
 
 RESTART = ("systemctl", "restart")

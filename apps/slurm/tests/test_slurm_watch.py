@@ -12,7 +12,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from gpuaas_app_slurm import plan
 from gpuaas_app_slurm.workload import observed, watch_program
+from test_slurm_checks import CONTROLLER, PEOPLE
 
 SAMPLES = Path(__file__).parent / "samples"
 CLUSTER = "research"
@@ -29,7 +31,7 @@ SACCTMGR = """#!/bin/sh
 echo "sacctmgr $*" >> "{folder}/calls"
 case "$*" in
   *"show cluster"*) echo {cluster} ;;
-  *"show association"*) printf '|\\nada|\\nbob|0\\n' ;;
+  *"show association"*) cat "{folder}/associations" ;;
 esac
 """
 
@@ -63,12 +65,17 @@ class Slurm:
             (folder / name).write_text(text.format(folder=folder, cluster=CLUSTER))
             (folder / name).chmod(0o755)
         self.ping("Slurmctld(primary) at gpu-1 is UP")
+        self.associations("|\nada|\nbob|0\n")
         self.ended("")
         self.jobs("")
         self.own_report({"t": int(time.time()), "up": 5, "units": {"slurmctld": ["active", 0]}, "key": "eb8d92ea"})
 
     def ping(self, text: str) -> None:
         (self.folder / "ping").write_text(f"{text}\n")
+
+    def associations(self, text: str) -> None:
+        """Have sacctmgr print these users of Slurm, with the limits of their jobs."""
+        (self.folder / "associations").write_text(text)
 
     def ended(self, rows: str, unsent: int = 0) -> None:
         """Have accounting show these jobs, while slurmctld has so many messages that it did not send yet."""
@@ -172,6 +179,28 @@ def test_a_sound_cluster_is_shown_with_the_reports_of_its_machines(slurm: Slurm,
     assert (node.report.units, node.report.key) == ({"slurmd": ("active", 0)}, "eb8d92ea")
     assert shown.own.report is not None
     assert shown.own.report.units == {"slurmctld": ("active", 0)}
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "|\nsacctmgr: error: slurm_persist_conn_open: Connection refused\n",
+        "sacctmgr: error: a|b\n Problem with query\n",
+        "|\nada||\n",
+        "|\n\nada|\n",
+    ],
+)
+def test_users_of_slurm_that_were_not_read_whole_count_as_not_read(
+    slurm: Slurm, slurmd_port: int, monkeypatch: pytest.MonkeyPatch, printed: str
+) -> None:
+    (slurm.folder / "passwd").write_text("ada:x:20001:20001::/home/people/ada:/bin/bash\n")
+    monkeypatch.setattr(watch_program, "ACCOUNTS", str(slurm.folder / "passwd"))
+    slurm.nodes(1, slurmd_port)
+    slurm.associations(printed)
+    shown = look({})
+    assert (shown.associations, shown.unplaced, shown.blocked_jobs) == ({}, frozenset(), {})
+    decided = plan.decide("slurm", [CONTROLLER], shown, {}, PEOPLE)
+    assert [verdict.repair for verdict in decided.verdicts if "PeopleChanged" in verdict.repair] == []
 
 
 def test_without_slurmctld_nothing_is_claimed_about_nodes_and_its_other_commands_are_not_run(slurm: Slurm) -> None:

@@ -44,15 +44,17 @@ gpuaas app withdraw slurm 1.0.0 --reason "loses data on restart"
 gpuaas app entitle slurm --project research
 gpuaas app entitle slurm --versions '1.4.*' --channels stable --instances-max 2
     Let a project deploy an app, within limits. A limit that is not given does not apply.
-    enabled --off: Remove the right: the project can deploy no new instance of the app.
+    enabled --off: Remove the right: the project can deploy no new instance of the app, and no service account of the
+    organisation operates the app there any more.
     --versions PATTERN: Only these versions, such as 1.4.0 or 1.4.*; by default all.
     --channels CHANNEL: Only versions in these channels; by default all.
     --instances-max: Largest number of instances of the app in the project.
     --members-max: Largest number of members (machines) of the app in the project, over all its instances.
 """
 
-from gpuaas_contract import catalog, conformance
-from gpuaas_contract.catalog import AppVersion, CheckedVersion
+from gpuaas_contract import catalog, conformance, instances
+from gpuaas_contract.catalog import AppVersion, CheckedVersion, Entitlement
+from gpuaas_contract.policy import CAN_I, CanI
 from gpuaas_sdk import scaffold
 
 from gpuaas_cli import failures, output, programs, terminal
@@ -100,6 +102,32 @@ def _warn(_: Call, version: CheckedVersion) -> None:
         output.talk(f"warning: {warning}")
 
 
+async def _entitle(call: Call) -> Entitlement:
+    entitlement: Entitlement = await call.send()
+    if not entitlement.enabled:
+        await _warn_of_instances(call, entitlement)
+    return entitlement
+
+
+async def _warn_of_instances(call: Call, entitlement: Entitlement) -> None:
+    """Warn that instances may have no controller any more. Platform admins may not read the instances of a project."""
+    slug, project_id = entitlement.app_slug, entitlement.project_id
+    asked = CanI(permission=instances.INSTANCE_LIST.permission, project_id=project_id)
+    what = f"live instances of {slug}"
+    if (await call.session.call(CAN_I, asked)).allowed:
+        query = {"live": "true", "search": slug}
+        listed = await call.session.every(instances.INSTANCE_LIST, query=query, project_id=project_id)
+        live = sum(instance.app_slug == slug for instance in listed)
+        if live == 0:
+            return
+        what = f"{live} live instance{'s' if live > 1 else ''} of {slug}"
+    output.talk(
+        f"warning: {what} in project {project_id} can no longer be operated by a service account of the organisation. "
+        f"Without an account of the project for {slug}, no controller can change them: "
+        f"gpuaas service-account create NAME --app {slug} --project {project_id}"
+    )
+
+
 def _print_whole(call: Call, version: AppVersion) -> None:
     form = "json" if call.flags.output == "json" else "yaml"
     terminal.out(output.encoded(form, output.plain(version)))
@@ -141,6 +169,9 @@ COMMANDS = {
     "app deprecate": catalog.VERSION_DEPRECATE,
     "app withdraw": catalog.VERSION_WITHDRAW,
     "app entitle": Command(
-        catalog.ENTITLEMENT_SET, fields={"enabled": Field(type=bool, default=False, read=lambda _, off: not off)}
+        catalog.ENTITLEMENT_SET,
+        fields={"enabled": Field(type=bool, default=False, read=lambda _, off: not off)},
+        work=_entitle,
+        also=(CAN_I, instances.INSTANCE_LIST),
     ),
 }

@@ -87,13 +87,15 @@ gpuaas service-account bind slurm-controller --app slurm
 gpuaas service-account list
     List the service accounts of the project, or with --org those of an organisation.
 gpuaas service-account accept slurm-fleet --project research
-    Let a service account of the organisation operate its app in the project, which must be entitled to the app.
+    Let a service account of the organisation operate its app in the project, which must be entitled to the app. A
+    dry run shows the permissions that it would get.
 gpuaas service-account dismiss slurm-fleet --project research
     End the access of an organisation's service account to the project, from its next request on. Its leases end.
 gpuaas service-account accepted --project research
     List the service accounts of the organisation that the project accepts.
 gpuaas service-account disable slurm-controller
-    Disable a service account: its sessions end at once, and it cannot sign in until it is enabled.
+    Disable a service account: its sessions end at once, and it cannot sign in until it is enabled. With --org, its
+    leases in all projects end too.
 gpuaas service-account enable slurm-controller
     Let a disabled service account sign in again, with its keys.
 gpuaas service-account delete slurm-controller
@@ -113,11 +115,13 @@ gpuaas service-account revoke-key slurm-controller key_01k9z0c5p3v2m8q7r6t5w4x3y
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from gpuaas_contract import bindings, identity, org_accounts, permissions, posix, sessions, users
 from gpuaas_contract.identity import KEY_GRACE_MAX_S, ServiceAccount, ServiceAccountKey
+from gpuaas_contract.org_accounts import AcceptedAccount
 
 from gpuaas_cli import failures, output, terminal
 from gpuaas_cli.client import home
@@ -221,8 +225,30 @@ def _account_page(account: ServiceAccount) -> list[str]:
     return [
         f"{account.name}  {account.state}  {account.service_account_id}",
         f"apps         {', '.join(account.apps) or 'none: it can claim no operation'}",
-        *(f"{'permissions' if at == 0 else '':<12} {key}" for at, key in enumerate(account.permissions)),
+        *_permission_lines(account.permissions),
     ]
+
+
+def _acceptance_page(accepted: AcceptedAccount) -> list[str]:
+    return [
+        f"{accepted.name}  {accepted.state}  {accepted.service_account_id}",
+        f"project      {accepted.project_id}",
+        f"organisation {accepted.org_id}",
+        f"app          {accepted.app_slug}",
+        *_permission_lines(accepted.permissions),
+    ]
+
+
+def _permission_lines(keys: Sequence[str]) -> list[str]:
+    return [f"{'permissions' if at == 0 else '':<12} {key}" for at, key in enumerate(keys)]
+
+
+def _warn_if_disabled(_: Call, accepted: AcceptedAccount) -> None:
+    if accepted.state != "active":
+        output.talk(
+            f"warning: {accepted.name} is {accepted.state}, so it can do nothing here. A tenant admin can enable it: "
+            f"gpuaas service-account enable {accepted.name} --org {accepted.org_id}"
+        )
 
 
 def _root(person: posix.PosixPerson) -> str:
@@ -303,8 +329,8 @@ COMMANDS = {
         Levels(identity.SERVICE_ACCOUNT_BIND, org=org_accounts.BIND), fields=_REACH, page=_account_page
     ),
     "service-account list": Levels(identity.SERVICE_ACCOUNT_LIST, org=org_accounts.LIST),
-    "service-account accept": org_accounts.ACCEPT,
-    "service-account dismiss": org_accounts.DISMISS,
+    "service-account accept": Command(org_accounts.ACCEPT, page=_acceptance_page, then=_warn_if_disabled),
+    "service-account dismiss": Command(org_accounts.DISMISS, page=_acceptance_page),
     "service-account accepted": org_accounts.ACCEPTED_LIST,
     "service-account disable": Levels(identity.SERVICE_ACCOUNT_DISABLE, org=org_accounts.DISABLE),
     "service-account enable": Levels(identity.SERVICE_ACCOUNT_ENABLE, org=org_accounts.ENABLE),

@@ -41,6 +41,12 @@ from gpuaas_cli.client.session import Session
 from gpuaas_cli.kinds.kind import AnyEndpoint, Filters, Kind, listed
 
 
+def _holder(grant: access.MachineGrant) -> str:
+    """Return who has the access. A program is named as such: a person can have the same name."""
+    kind = " (service account)" if grant.actor_type == "service_account" else ""
+    return f"{grant.actor_name or grant.actor_id}{kind}"
+
+
 async def _nodes(session: Session, endpoint: AnyEndpoint, filters: Filters) -> Sequence[Any]:
     """Return the nodes. The API lists retired nodes only on request."""
     rows = [*await listed(session, endpoint, filters)]
@@ -73,9 +79,7 @@ KINDS = {
         is_gone=lambda allocation: allocation.status == "released",
     ),
     "agent-releases": Kind(agents.AGENT_RELEASE_LIST, name="sha256", ids="version"),
-    "grants": Kind(
-        access.GRANT_LIST, {"WHO": lambda grant: grant.actor_name or grant.actor_id}, live={"state": "active"}
-    ),
+    "grants": Kind(access.GRANT_LIST, {"WHO": _holder}, live={"state": "active"}),
     "credentials": Kind(
         credentials.CREDENTIAL_LIST,
         {"OPENED": lambda credential: f"{credential.deliveries_opened}/{credential.deliveries}"},

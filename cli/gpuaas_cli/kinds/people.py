@@ -8,7 +8,7 @@ bindings role-binding role-bindings: BINDING=binding_id USER=user_name ROLE SCOP
     AGE=created_at REASON
 service-accounts serviceaccount serviceaccounts sa: NAME STATE APPS AGE=created_at
     SERVICE_ACCOUNT=service_account_id
-accepted-accounts: NAME APP=app_slug AGE=accepted_at BY=accepted_by SERVICE_ACCOUNT=service_account_id
+accepted-accounts: NAME STATE APP=app_slug AGE=accepted_at BY=accepted_by SERVICE_ACCOUNT=service_account_id
 """
 
 from gpuaas_contract import bindings, identity, org_accounts, sessions, users

@@ -19,6 +19,8 @@ from gpuaas_cli.runner import parameters
 from gpuaas_cli.runner.command import AnyEndpoint, Command, Level, Levels
 from gpuaas_cli.work import follow
 
+_ONE_LEVEL = "Name only one of --platform, --app, --org and --project"
+
 
 class Call:
     """The arguments of one run of a command, and its session."""
@@ -50,11 +52,12 @@ class Call:
         if sum(map(bool, (self["platform"], self["org"], app))) > 1:
             raise failures.usage(
                 "--platform, --app and --org exclude each other",
-                "Name only one of --platform, --app, --org and --project",
+                _ONE_LEVEL,
             )
-        if self["platform"] or app:
-            return "app" if app else "platform"
-        return "org" if self["org"] else "project"
+        level: Level = "platform" if self["platform"] else "app" if app else "org" if self["org"] else "project"
+        if level != "project" and isinstance(declared, Levels) and self.flags.project:
+            raise failures.usage(f"--{level} and --project exclude each other", _ONE_LEVEL)
+        return level
 
     async def path(self, target: str = "") -> dict[str, Any]:
         names = parameters.path_names(self.command)
@@ -150,7 +153,7 @@ class Call:
             etag = etag or read.etag
         if form is NoBody or not self.endpoint.mutates:
             return None, etag
-        return (sent["body"] if "body" in sent else msgspec.convert(sent, form, strict=False)), etag
+        return (sent["body"] if "body" in sent else parameters.request(form, sent)), etag
 
     def _arguments(self) -> list[str]:
         """Return the positional arguments, in their order."""
@@ -167,7 +170,7 @@ def run(command: Command, line: str, flags: Flags, values: Mapping[str, Any]) ->
     try:
         answer = session.run(flags, call.work)
     except NotFound as error:
-        raise failures.not_found(_named(call, error), _list_command(call) or error.fix, error.correlation_id) from error
+        raise failures.not_found(_named(call, error), _advice(call, error), error.correlation_id) from error
     if command.is_followed:
         return int(answer)
     code = (command.show or Call.show)(call, answer)
@@ -184,8 +187,15 @@ def _named(call: Call, error: NotFound) -> str:
     values = [" or ".join(words([call[name]] if isinstance(call[name], str) else call[name])) for name in names]
     labels = [name.removesuffix("_id").replace("_", " ") for name in names]
     parts = [f"{label} {value}" for label, value in zip(labels, values, strict=True)]
-    what = " of ".join(reversed(parts))
+    place = f" in organisation {call['org']}" if call.level == "org" else ""
+    what = f"{' of '.join(reversed(parts))}{place}" if parts else ""
     return error.message.replace("Not found", f"There is no {what}", 1) if what else error.message
+
+
+def _advice(call: Call, error: NotFound) -> str:
+    """Return the next step: the server's own, else the command that lists what exists."""
+    is_own = not error.message.startswith("Not found") and error.fix not in ("", NotFound.default_fix)
+    return error.fix if is_own else _list_command(call) or error.fix
 
 
 def _list_command(call: Call) -> str:
@@ -194,6 +204,8 @@ def _list_command(call: Call) -> str:
     kind = next((item for item in kinds.KINDS if names and item.struct.__struct_fields__[0] == names[-1]), None)
     if kind is None:
         return ""
+    if call.level == "org":
+        return f"gpuaas {call.words.split()[0]} list --org {call['org']}"
     return f"gpuaas get {kind.plural} {call['instance_id'] if kind.of_instance else ''}".strip()
 
 

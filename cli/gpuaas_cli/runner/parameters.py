@@ -3,7 +3,7 @@
 import dataclasses
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -81,6 +81,32 @@ def form_fields(command: Command) -> Iterator[tuple[shapes.Field, Field]]:
         if field.name not in _PAGING and given is not None and (field.name in command.fields or _derivable(field.type)):
             filters = "" if command.main.mutates else f"Only with this {field.name.replace('_', ' ')}."
             yield field, _with_help(given, field.name, texts.get(field.name, filters))
+
+
+def request(form: type[msgspec.Struct], sent: Mapping[str, Any]) -> msgspec.Struct:
+    """Return the request with these values. A value out of range is refused with the rule that the contract states for
+    its field, because msgspec shows a regular expression."""
+    try:
+        return msgspec.convert(sent, form, strict=False)
+    except msgspec.ValidationError as error:
+        text, _, path = str(error).rpartition(" - at `$.")
+        if not any(sign in text for sign in (" matching regex", " of length", ">=", "<=")):
+            raise
+        name = path.rstrip("`").partition("[")[0]
+        fields = {field.name: field.type for field in shapes.type_info(form).fields}  # type: ignore[attr-defined]
+        rule = _rule(fields[name]) if name in fields else ""
+        if not rule and " matching regex" not in text:
+            raise
+        raise msgspec.ValidationError(f"{name}: {rule or 'it has characters that are not allowed'}") from error
+
+
+def _rule(kind: shapes.Type) -> str:
+    """Return the contract's rule for a value or for the values of a list; empty if there is none."""
+    if isinstance(kind, shapes.Metadata):
+        return str((kind.extra_json_schema or {}).get("description", "")) or _rule(kind.type)
+    if isinstance(kind, shapes.UnionType):
+        return next(filter(None, map(_rule, kind.types)), "")
+    return _rule(kind.item_type) if isinstance(kind, shapes.ListType) else ""
 
 
 def _all(command: Command) -> Iterator[inspect.Parameter]:

@@ -276,10 +276,13 @@ class Operator(Protocol):
 def check_app(app_slug: str, operator: Operator) -> None:
     """Refuse an account that does not operate the app."""
     if app_slug not in operator.apps:
+        slug = app_slug[:100]
         raise errors.PermissionDenied(
-            f"This service account does not operate {app_slug[:100]}.",
-            details={"app_slug": app_slug[:100], "apps": sorted(operator.apps)},
-            fix=f"A tenant admin can allow it: gpuaas service-account bind NAME --app {app_slug[:100]}",
+            f"This service account does not operate {slug}.",
+            details={"app_slug": slug, "apps": sorted(operator.apps)},
+            fix=f"A tenant admin can allow it if the account belongs to a project: gpuaas service-account bind NAME "
+            f"--app {slug}. An account of an organisation keeps its app; create another one: gpuaas service-account "
+            f"create NAME --app {slug} --org ORG",
         )
 
 

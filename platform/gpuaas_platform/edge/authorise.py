@@ -106,13 +106,15 @@ class Authoriser:
     def decide(self, endpoint: AnyEndpoint, exchange: Exchange, path: Path, admission: Admission) -> Verdict:
         if not endpoint.permission:
             return "allowed"
+        verdict = admission.decide(endpoint.permission)
         named = exchange.header(b"x-project-id")
-        if named and isinstance(path, ProjectPath):
+        # For a hidden project, the header is not compared: the answer would show whether it names that project.
+        if verdict != "hidden" and named and isinstance(path, ProjectPath):
             name = admission.project.name if admission.project else ""
             if named not in (path.project_id, name):
                 text = "X-Project-ID names another project than the path."
                 raise errors.InvalidRequest(text, details={"field": "X-Project-ID"})
-        return admission.decide(endpoint.permission)
+        return verdict
 
     async def refuse(self, endpoint: AnyEndpoint, origin: Origin, admission: Admission, verdict: Verdict) -> NoReturn:
         self._metrics.denials.inc()

@@ -207,7 +207,7 @@ class Application:
     ) -> tuple[streams.Guard, Source]:
         """Send the start of a streamed response. While it is sent, a guard checks regularly whether the caller may
         still read it."""
-        key = (exchange.header(b"authorization"), exchange.path)
+        key = (exchange.header(b"authorization"), exchange.path, exchange.project_id)
         # Joined before the first wait, so that streams that start at the same time are counted too.
         guard = self._guards.join(exchange.caller.actor_id, key, exchange.admit_again, source)
         try:
@@ -228,6 +228,9 @@ class Application:
         if endpoint.audience == "public":
             return exchange.caller
         admission = await self._authoriser.identify(endpoint, exchange, match.path)
+        if admission.target_exists and not _is_same_target(exchange, admission):
+            exchange.is_stranger = True
+            raise errors.NotFound
         return (await self._authorise(endpoint, exchange, _with_ids(match.path, admission), admission)).caller
 
     async def _authorise(self, endpoint: AnyEndpoint, exchange: Exchange, path: Path, admission: Admission) -> Origin:
@@ -275,6 +278,13 @@ def _unavailable(error: db.Unavailable) -> errors.Unavailable:
         return errors.Unavailable("The store does not answer.")
     fix = "The operator of the platform repairs the disk or frees space; then send the request again."
     return errors.Unavailable(_REFUSED[error.reason], details={"reason": error.reason}, fix=fix)
+
+
+def _is_same_target(exchange: Exchange, admission: Admission) -> bool:
+    """Return whether the path still names the project or organisation that the request was admitted to. After a rename,
+    a name can belong to another one."""
+    project_id = admission.project.project_id if admission.project else ""
+    return (project_id, admission.org_id) == (exchange.project_id, exchange.org_id)
 
 
 def _with_ids(path: Path, admission: Admission) -> Path:

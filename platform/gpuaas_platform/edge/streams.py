@@ -27,12 +27,14 @@ RETRY = {"type": "http.response.body", "body": b"retry: 1000\n\n", "more_body": 
 """First message of an event stream. It sets how long a client waits before it reconnects."""
 CHECK_S_MAX = 1.0
 _SEND_S_MAX = 30.0
+Key = tuple[str, bytes, str]
+"""Token, path and project of a stream. The path can name the project, and after a rename it names another one."""
 
 
 class Guard:
-    """Checks whether the streams of one token on one path may continue."""
+    """Checks whether the streams of one token on one path of one project may continue."""
 
-    def __init__(self, caller_id: str, key: tuple[str, bytes], check: Callable[[], Awaitable[object]]) -> None:
+    def __init__(self, caller_id: str, key: Key, check: Callable[[], Awaitable[object]]) -> None:
         self.caller_id, self.key, self.check = caller_id, key, check
         self.sources: set[Source] = set()
 
@@ -46,7 +48,7 @@ class Guards:
 
     def __init__(self, recheck_s: float, per_caller_max: int = 0) -> None:
         self._recheck_s, self._per_caller_max = recheck_s, per_caller_max
-        self._open: dict[tuple[str, bytes], Guard] = {}
+        self._open: dict[Key, Guard] = {}
         self._counts: Counter[str] = Counter()
         """Caller -> number of open streams."""
         self._rounds: asyncio.Task[None] | None = None
@@ -55,9 +57,7 @@ class Guards:
         if 0 < self._per_caller_max <= self._counts[caller_id]:
             raise errors.TooManyStreams(details={"streams_max": self._per_caller_max})
 
-    def join(
-        self, caller_id: str, key: tuple[str, bytes], check: Callable[[], Awaitable[object]], source: Source
-    ) -> Guard:
+    def join(self, caller_id: str, key: Key, check: Callable[[], Awaitable[object]], source: Source) -> Guard:
         guard = self._open.get(key)
         if guard is None:
             guard = self._open[key] = Guard(caller_id, key, check)

@@ -6,8 +6,8 @@ from gpuaas_platform.call import Origin
 
 
 @dataclass(frozen=True)
-class AccountDismissed:
-    """A service account of the organisation may do nothing in the project any more."""
+class AccountLostAccess:
+    """A service account of the organisation may do nothing in the project any more: it was dismissed or disabled."""
 
     origin: Origin
     project_id: str

@@ -3,7 +3,7 @@
 import functools
 import re
 from collections.abc import Collection, Iterable, Sequence
-from typing import Literal
+from typing import Literal, Protocol, TypeVar
 
 from gpuaas_contract import errors
 from gpuaas_contract.identity import Binding, ServiceAccount
@@ -11,6 +11,8 @@ from gpuaas_contract.permissions import APPOINTED, GRANTABLE, ROLES
 
 Verdict = Literal["allowed", "denied", "hidden"]
 Level = Literal["platform", "app", "org", "project"]
+
+Account = TypeVar("Account", bound="NamedAccount")
 
 NAME_LENGTH_MAX = 63
 _NAME = re.compile(r"(?=.*[A-Za-z0-9])[A-Za-z0-9_-]{1,63}")
@@ -77,6 +79,42 @@ def check_org_apps(apps: Collection[str], present: Collection[str] | None = None
         raise errors.ValidationFailed(
             "A service account of an organisation operates exactly one app.", details={"field": "apps"}
         )
+
+
+class NamedAccount(Protocol):
+    """A service account, or the acceptance of one."""
+
+    @property
+    def service_account_id(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+
+def with_id_or_name(accounts: Sequence[Account], id_or_name: str) -> Account | None:
+    """Return the account with this id or, if none has it, with this name. So no name can stand for another's id."""
+    by_id = [account for account in accounts if account.service_account_id == id_or_name]
+    by_name = [account for account in accounts if account.name == id_or_name]
+    return next(iter(by_id + by_name), None)
+
+
+def check_account_name(name: str) -> None:
+    check_name(name)
+    if name.startswith("sa_"):
+        raise errors.ValidationFailed(
+            "The name of a service account cannot begin with sa_: ids begin with it.", details={"field": "name"}
+        )
+
+
+def how_to_operate(account: ServiceAccount, app_slug: str) -> str:
+    """Return what a tenant admin does so that an account, or another one, operates the app too."""
+    if account.project_id:
+        return f"A tenant admin can allow it: gpuaas service-account bind {account.name} --app {app_slug}"
+    return (
+        "The account belongs to the organisation, so its app never changes. A tenant admin can create another one: "
+        f"gpuaas service-account create NAME --app {app_slug} --org {account.org_id}; "
+        "then accept it: gpuaas service-account accept NAME"
+    )
 
 
 def check_name(name: str) -> None:

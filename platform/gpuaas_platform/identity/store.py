@@ -6,11 +6,28 @@ from collections.abc import Sequence
 
 from gpuaas_contract.bindings import RoleBinding
 from gpuaas_contract.identity import Binding, Org, Project, ServiceAccount
-from gpuaas_contract.org_accounts import AcceptedAccount
 from gpuaas_contract.users import User
+from gpuaas_contract.wire import Timestamp, Wire
 
 from gpuaas_platform.kit import clock, db, ids
 from gpuaas_platform.kit.tables import Table
+
+
+class Acceptance(Wire):
+    """The row of a service account that a project accepts. `acceptances` adds what the account itself stores."""
+
+    service_account_id: str
+    name: str
+    org_id: str
+    project_id: str
+    app_slug: str
+    accepted_by: str
+    accepted_at: Timestamp
+
+    @property
+    def acceptance_id(self) -> str:
+        return f"{self.project_id}/{self.service_account_id}"
+
 
 ORGS = Table("orgs", Org, "org_id", name=lambda org: org.name)
 PROJECTS = Table(
@@ -27,7 +44,7 @@ SERVICE_ACCOUNTS = Table(
 """The column `project_id` has the owner: for an account of an organisation, the id of the organisation."""
 ACCEPTED_ACCOUNTS = Table(
     "accepted_accounts",
-    AcceptedAccount,
+    Acceptance,
     "acceptance_id",
     project_id=lambda accepted: accepted.project_id,
     service_account_id=lambda accepted: accepted.service_account_id,
@@ -82,6 +99,13 @@ async def accepting_projects(reader: db.Reader, account_ids: Sequence[str]) -> d
     for row in await reader.all(sql, *account_ids):
         projects[row[0]].append(row[1])
     return projects
+
+
+async def works_in(reader: db.Reader, account_id: str, project_id: str) -> bool:
+    """Return whether the project owns the account or accepts it."""
+    sql = """SELECT 1 FROM service_accounts WHERE service_account_id = $1 AND project_id = $2
+             UNION ALL SELECT 1 FROM accepted_accounts WHERE service_account_id = $1 AND project_id = $2"""
+    return await reader.one(sql, account_id, project_id) is not None
 
 
 async def forget_acceptances(tx: db.Tx, project_id: str) -> None:

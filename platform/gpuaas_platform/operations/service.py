@@ -32,6 +32,7 @@ from gpuaas_platform.catalog import permissions as app_permissions
 from gpuaas_platform.catalog import rules as catalog_rules
 from gpuaas_platform.catalog import service as catalog
 from gpuaas_platform.identity import authority
+from gpuaas_platform.identity import rules as identity_rules
 from gpuaas_platform.identity.accounts import service as service_accounts
 from gpuaas_platform.instances import breakers, events, holds, names, stewardships
 from gpuaas_platform.instances import members as instance_members
@@ -281,10 +282,9 @@ async def _operator(tx: db.Tx, project_id: str, app_slug: str, named: str) -> st
     if account is None:
         raise errors.ValidationFailed(f"There is no active service account {named} in this project.", details=details)
     if app_slug not in account.apps:
+        fix = identity_rules.how_to_operate(account, app_slug)
         raise errors.ValidationFailed(
-            f"The service account {account.name} does not operate {app_slug}.",
-            details=details,
-            fix=f"A tenant admin can allow it: gpuaas service-account bind {account.name} --app {app_slug}",
+            f"The service account {account.name} does not operate {app_slug}.", details=details, fix=fix
         )
     return account.service_account_id
 

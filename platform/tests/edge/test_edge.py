@@ -178,6 +178,22 @@ async def test_the_project_header_must_match_the_path(world: World) -> None:
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")
 
 
+@pytest.mark.parametrize("header", ["hidden", "other"])
+async def test_the_project_header_reveals_no_name_of_a_hidden_project(world: World, header: str) -> None:
+    org_id = (await world.call(identity.ORG_LIST)).items[0].org_id
+    hidden = (await world.call(identity.PROJECT_CREATE, {"name": "hidden"}, org_id=org_id)).project_id
+    token = await world.service_account()
+    headers = {"X-Project-ID": header, "X-Correlation-ID": "same"}
+    answers = [
+        await world.send(identity.PROJECT_GET, token=token, headers=headers, project_id=project_id)
+        for project_id in (hidden, "proj_" + "0" * 26)
+    ]
+    assert [answer.status_code for answer in answers] == [404, 404]
+    assert answers[0].content == answers[1].content
+    shown = [{name: value for name, value in answer.headers.items() if name != "traceparent"} for answer in answers]
+    assert shown[0] == shown[1]
+
+
 async def test_events_are_waited_for(world: World) -> None:
     await world.call(catalog.VERSION_REGISTER, _toy())
     waiting = asyncio.create_task(world.call(events.EVENT_LIST, query={"wait_s": 20}))

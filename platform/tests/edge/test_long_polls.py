@@ -5,9 +5,12 @@ import dataclasses
 import uuid
 from typing import Any
 
+import msgspec
 import pytest
-from gpuaas_contract import actions, bindings, errors, identity, runtime, users
+from gpuaas_contract import actions, bindings, errors, events, identity, runtime, users
+from gpuaas_platform.identity import store
 from gpuaas_platform.identity.users import passwords
+from gpuaas_platform.kit import db
 from gpuaas_platform.kit.settings import Settings
 from platform_world import PASSWORD, World
 from scripted_controller import Cluster, Controller
@@ -83,3 +86,41 @@ async def test_a_change_whose_caller_signed_out_during_slow_preparation_is_not_m
     assert (await creating).status_code == 401
     with pytest.raises(errors.NotFound):
         await world.call(users.USER_GET, user_id="late")
+
+
+async def test_a_caller_who_waited_gets_no_answer_of_the_project_that_lost_its_name_to_another(world: World) -> None:
+    await world.entitled_app()
+    org_id = (await world.call(identity.ORG_LIST)).items[0].org_id
+    second = (await world.call(identity.PROJECT_CREATE, {"name": "second"}, org_id=org_id)).project_id
+    fleet = await world.org_account(accept=[world.project_id])
+    body = runtime.ClaimOperation(app_slug="toy", holder="fleet", claim_id=str(uuid.uuid4()), lease_s=15, wait_s=30)
+    after = (await world.call(events.EVENT_LIST)).cursor
+    polls = [
+        asyncio.create_task(world.send(runtime.CLAIM, body, token=fleet.token, project_id="research")),
+        asyncio.create_task(
+            world.send(
+                events.EVENT_LIST, token=fleet.token, project_id="research", query={"wait_s": 30, "after": after}
+            )
+        ),
+    ]
+    await until(lambda: world.site.hub.waiting == len(polls))
+    await _give_name_and_account_to(world, second, fleet.service_account_id)
+    await world.deploy()
+    answers = [await poll for poll in polls]
+    assert [(answer.status_code, answer.json()["code"]) for answer in answers] == [(404, "not_found")] * len(polls)
+
+
+async def _give_name_and_account_to(world: World, second: str, account_id: str) -> None:
+    """In one transaction, so that no poll looks in between: the project `second` gets the name and the acceptance."""
+
+    async def swap(tx: db.Tx) -> None:
+        for project_id, name in ((world.project_id, "first"), (second, "research")):
+            project = await store.PROJECTS.get(tx, project_id)
+            assert project is not None
+            await store.PROJECTS.save(tx, msgspec.structs.replace(project, name=name))
+        accepted = await store.ACCEPTED_ACCOUNTS.get(tx, f"{world.project_id}/{account_id}")
+        assert accepted is not None
+        await store.ACCEPTED_ACCOUNTS.delete(tx, accepted.acceptance_id)
+        await store.ACCEPTED_ACCOUNTS.insert(tx, msgspec.structs.replace(accepted, project_id=second))
+
+    await world.site.database.write(swap)

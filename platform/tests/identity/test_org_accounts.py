@@ -1,8 +1,10 @@
 """A service account of an organisation operates one app, only in the projects that accept it and entitle the app."""
 
 import uuid
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 from gpuaas_contract import (
     access,
@@ -21,6 +23,9 @@ from gpuaas_contract import (
 from gpuaas_contract.endpoint import AnyEndpoint
 from gpuaas_contract.permissions import BREAK_GLASS, CONTROLLER_KEYS, EXECUTE, ROLES
 from gpuaas_platform.access.machines import reconcile as grants_reconcile
+from gpuaas_platform.call import Call
+from gpuaas_platform.identity import store
+from gpuaas_platform.operations import claim as claim_rules
 from platform_world import MANIFEST, OrgAccount, World
 from scripted_controller import CLUSTERED, Held, publish_version
 
@@ -89,7 +94,7 @@ async def test_it_has_exactly_one_app_which_never_changes(world: World) -> None:
         await world.call(org_accounts.CREATE, more, org_id=org_id)
 
 
-async def test_before_a_project_accepts_it_every_project_looks_absent(world: World) -> None:
+async def test_before_a_project_accepts_it_no_project_is_found(world: World) -> None:
     await world.entitled_app()
     await world.deploy()
     fleet = await world.org_account()
@@ -204,6 +209,56 @@ async def test_acceptance_and_its_end_are_on_the_record_once(world: World) -> No
     assert {row.target for row in dismissed} == {fleet.service_account_id}
 
 
+async def test_a_repeated_accept_has_one_effect_and_one_event_also_after_a_dismissal(world: World) -> None:
+    await world.entitled_app()
+    fleet = await world.org_account()
+    where = {"service_account_id": fleet.service_account_id}
+    first = await world.call(org_accounts.ACCEPT, key="once", **where)
+    assert await world.call(org_accounts.ACCEPT, key="once", **where) == first
+    await _dismiss(world, fleet, world.project_id)
+    assert await world.call(org_accounts.ACCEPT, key="once", **where) == first, "a late copy of the first request"
+    assert (await world.call(org_accounts.ACCEPTED_LIST)).items == []
+    with pytest.raises(errors.NotFound):
+        await _claim(world, fleet.token, world.project_id)
+    seen = [event.type for event in (await world.call(events.EVENT_LIST)).items]
+    assert seen.count("identity.service_account.accepted") == 1
+
+
+async def test_people_see_the_permissions_that_an_account_has_in_their_project(world: World) -> None:
+    await world.entitled_app(controller={"permissions": [EXECUTE, "apps.instance.read"]})
+    second = await _project(world, "second")
+    fleet = await world.org_account()
+    accepted = await world.call(org_accounts.ACCEPT, service_account_id="fleet")
+    assert set(accepted.permissions) == {EXECUTE, "apps.instance.read"}
+    await _accept(world, fleet, second)
+    third = await _project(world, "third")
+    await publish_version(world, "1.1.0", controller={"permissions": [EXECUTE, "apps.operation.read"]})
+    wider = {EXECUTE, "apps.instance.read", "apps.operation.read"}
+    where = {"org_id": fleet.org_id, "service_account_id": "fleet"}
+    for _ in range(2):
+        await world.call(org_accounts.BIND, {"apps": ["toy"]}, **where)
+    jane = (await world.person("jane", "project_admin", world.project_id)).token
+    (shown,) = (await world.call(org_accounts.ACCEPTED_LIST, token=jane)).items
+    assert (set(shown.permissions), shown.accepted_at) == (wider, accepted.accepted_at)
+    for project_id, expected in ((world.project_id, 1), (second, 1), (third, 0)):
+        listed = (await world.call(events.EVENT_LIST, project_id=project_id)).items
+        bound = [event.payload for event in listed if event.type == "identity.service_account.bound"]
+        assert len(bound) == expected, "a bind that changes no permission adds no event"
+        assert all((item["name"], set(item["permissions"])) == ("fleet", wider) for item in bound)
+    dismissed = await world.call(org_accounts.DISMISS, service_account_id="fleet")
+    assert set(dismissed.permissions) == wider
+
+
+async def test_people_see_that_an_account_is_disabled(world: World) -> None:
+    await world.entitled_app()
+    fleet = await world.org_account()
+    await _disable(world, fleet)
+    assert (await world.call(org_accounts.ACCEPT, service_account_id="fleet")).state == "disabled"
+    await world.call(org_accounts.ENABLE, org_id=fleet.org_id, service_account_id="fleet")
+    (shown,) = (await world.call(org_accounts.ACCEPTED_LIST)).items
+    assert shown.state == "active"
+
+
 async def test_dismissal_in_one_project_leaves_the_others(world: World) -> None:
     await world.entitled_app()
     second = await _project(world, "second")
@@ -222,8 +277,9 @@ async def test_an_entitlement_of_another_app_does_not_count(world: World) -> Non
     await world.call(catalog.VERSION_PUBLISH, {}, app_slug="other", version=OTHER["version"])
     await _entitle(world, world.project_id, app_slug="other")
     fleet = await world.org_account(accept=[world.project_id])
-    with pytest.raises(errors.PermissionDenied, match="does not operate other"):
+    with pytest.raises(errors.PermissionDenied, match="does not operate other") as refused:
         await _claim(world, fleet.token, world.project_id, "other")
+    assert "gpuaas service-account create NAME --app other --org ORG" in refused.value.fix, "bind is refused for it"
     body = {"app_slug": "other", "holder": "fleet", "take_max": 10}
     with pytest.raises(errors.PermissionDenied, match="does not operate other"):
         await world.call(stewardships.RENEW, body, token=fleet.token)
@@ -237,7 +293,9 @@ async def test_an_entitlement_of_another_app_does_not_count(world: World) -> Non
         await _claim(world, fleet.token, world.project_id)  # the project decides again
 
 
-async def test_dismissal_ends_leases_stewardships_and_machine_access_at_once(world: World) -> None:
+async def test_dismissal_ends_leases_and_stewardships_at_once_and_machine_access_at_the_next_sweep(
+    world: World,
+) -> None:
     await world.entitled_app(**CLUSTERED)
     fleet = await world.org_account(accept=[world.project_id])
     running = await world.running_instance(fleet.token)
@@ -281,6 +339,97 @@ async def test_an_account_that_is_accepted_again_cannot_continue_with_its_old_ep
     assert again.epoch == first.epoch + 1
 
 
+Ending = Callable[[World, OrgAccount], Awaitable[None]]
+
+
+async def _dismiss_here(world: World, fleet: OrgAccount) -> None:
+    await _dismiss(world, fleet, world.project_id)
+
+
+async def _disable(world: World, fleet: OrgAccount) -> None:
+    await world.call(org_accounts.DISABLE, org_id=fleet.org_id, service_account_id=fleet.service_account_id)
+
+
+def _after_the_last_check(monkeypatch: pytest.MonkeyPatch, checks: int, act: Callable[[], Awaitable[None]]) -> None:
+    """Run `act` after this number of checks outside the transaction, which all have succeeded."""
+    check, left = claim_rules.check_bound, checks
+
+    async def checked(call: Call, app_slug: str) -> None:
+        nonlocal left
+        await check(call, app_slug)
+        left -= 1
+        if left == 0:
+            await act()
+
+    monkeypatch.setattr(claim_rules, "check_bound", checked)
+
+
+@pytest.mark.parametrize(("end", "refusal"), [(_dismiss_here, errors.NotFound), (_disable, errors.TokenInvalid)])
+async def test_an_account_that_loses_its_access_just_before_the_write_gets_no_lease(
+    world: World, monkeypatch: pytest.MonkeyPatch, end: Ending, refusal: type[errors.ApiError]
+) -> None:
+    await world.entitled_app()
+    fleet = await world.org_account(accept=[world.project_id])
+    deployed = await world.deploy()
+    _after_the_last_check(monkeypatch, 2, lambda: end(world, fleet))
+    with pytest.raises(refusal):
+        await _claim(world, fleet.token, world.project_id)
+    operation = await world.operation(deployed.operation.operation_id)
+    assert (operation.status, operation.lease, operation.epoch) == ("accepted", None, 0)
+
+
+@pytest.mark.parametrize(("end", "refusal"), [(_dismiss_here, errors.NotFound), (_disable, errors.TokenInvalid)])
+async def test_an_account_that_loses_its_access_just_before_the_write_gets_no_stewardship(
+    world: World, monkeypatch: pytest.MonkeyPatch, end: Ending, refusal: type[errors.ApiError]
+) -> None:
+    await world.entitled_app()
+    fleet = await world.org_account(accept=[world.project_id])
+    await world.running_instance(fleet.token)
+    _after_the_last_check(monkeypatch, 1, lambda: end(world, fleet))
+    body = {"app_slug": "toy", "holder": "fleet", "take_max": 10}
+    with pytest.raises(refusal):
+        await world.call(stewardships.RENEW, body, token=fleet.token)
+    own = await world.service_account("own")
+    assert [item.epoch for item in (await world.call(stewardships.RENEW, body, token=own)).held] == [1]
+
+
+async def test_disabling_the_account_ends_its_leases_in_every_project_and_keeps_the_acceptances(world: World) -> None:
+    await world.entitled_app()
+    fleet = await world.org_account(accept=[world.project_id, await _project(world, "second")])
+    await world.running_instance(fleet.token)
+    body = {"app_slug": "toy", "holder": "fleet", "take_max": 10}
+    (steward,) = (await world.call(stewardships.RENEW, body, token=fleet.token)).held
+    await world.deploy("two")
+    first = await world.claim(fleet.token, lease_s=60)
+    assert first.operation is not None
+
+    await _disable(world, fleet)
+    operation = await world.operation(first.operation.operation_id)
+    assert (operation.status, operation.lease) == ("running", None)
+    own = await world.service_account("own")
+    taken = await world.claim(own)
+    assert (taken.operation is not None, taken.epoch) == (True, first.epoch + 1)
+    epochs = {item.epoch for item in (await world.call(stewardships.RENEW, body, token=own)).held}
+    assert steward.epoch + 2 in epochs
+    assert len((await world.call(org_accounts.ACCEPTED_LIST)).items) == 1, "enabled again, it works as before"
+
+
+async def test_an_account_that_is_enabled_again_cannot_continue_with_its_old_epoch(world: World) -> None:
+    await world.entitled_app()
+    fleet = await world.org_account(accept=[world.project_id])
+    await world.deploy()
+    first = await world.claim(fleet.token, lease_s=60)
+    await _disable(world, fleet)
+    where = {"org_id": fleet.org_id, "service_account_id": fleet.service_account_id}
+    await world.call(org_accounts.ENABLE, **where)
+    key = await world.call(org_accounts.KEY_CREATE, **where)
+    login = identity.ServiceAccountLogin(key_id=key.key_id, client_secret=key.client_secret)
+    token = (await world.call(identity.SERVICE_ACCOUNT_TOKEN, login)).access_token
+    with pytest.raises(errors.LeaseLost):
+        await Held(world, token, first).heartbeat()
+    assert (await world.claim(token)).epoch == first.epoch + 1
+
+
 async def test_an_accepted_account_can_be_the_operator_of_an_instance(world: World) -> None:
     await world.entitled_app()
     second = await _project(world, "second")
@@ -294,6 +443,51 @@ async def test_an_accepted_account_can_be_the_operator_of_an_instance(world: Wor
     assert operated.operator_service_account_id == fleet.service_account_id
     assert (await world.claim(await world.service_account("own"))).operation is None
     assert (await world.claim(fleet.token)).operation is not None
+
+
+async def test_an_operator_of_another_app_is_refused_with_a_command_that_works(world: World) -> None:
+    await world.entitled_app()
+    await world.call(catalog.VERSION_REGISTER, OTHER)
+    await world.call(catalog.VERSION_PUBLISH, {}, app_slug="other", version=OTHER["version"])
+    await _entitle(world, world.project_id, app_slug="other")
+    org_id = await _org_id(world)
+    await world.call(org_accounts.CREATE, {"name": "other-fleet", "apps": ["other"]}, org_id=org_id)
+    await world.call(org_accounts.ACCEPT, service_account_id="other-fleet")
+    deployed = await world.deploy()
+    body = {"operator_service_account_id": "other-fleet", "reason": "ours"}
+    with pytest.raises(errors.ValidationFailed, match="other-fleet does not operate toy") as refused:
+        await world.call(instances.OPERATOR_SET, body, instance_id=deployed.instance.instance_id)
+    assert "service-account bind" not in refused.value.fix
+    assert f"gpuaas service-account create NAME --app toy --org {org_id}" in refused.value.fix
+    assert "gpuaas service-account accept NAME" in refused.value.fix
+
+
+async def test_an_id_comes_before_a_name_wherever_an_account_is_named(world: World) -> None:
+    await world.entitled_app()
+    decoy, fleet = await world.org_account("decoy"), await world.org_account()
+    where = {"org_id": fleet.org_id, "service_account_id": decoy.service_account_id}
+    renamed = msgspec.structs.replace(await world.call(org_accounts.GET, **where), name=fleet.service_account_id)
+    await world.site.database.write(lambda tx: store.SERVICE_ACCOUNTS.save(tx, renamed))  # from a release before
+    for account in (decoy, fleet):
+        await _accept(world, account, world.project_id)
+    deployed = await world.deploy()
+    body = {"operator_service_account_id": fleet.service_account_id, "reason": "ours"}
+    operated = await world.call(instances.OPERATOR_SET, body, instance_id=deployed.instance.instance_id)
+    assert operated.operator_service_account_id == fleet.service_account_id
+    named = {"org_id": fleet.org_id, "service_account_id": fleet.service_account_id}
+    assert (await world.call(org_accounts.GET, **named)).name == "fleet"
+    await _dismiss(world, fleet, world.project_id)
+    left = (await world.call(org_accounts.ACCEPTED_LIST)).items
+    assert [item.service_account_id for item in left] == [decoy.service_account_id]
+
+
+async def test_a_new_account_cannot_have_a_name_that_looks_like_an_id(world: World) -> None:
+    await world.entitled_app()
+    body = {"name": "sa_01k9z0c5p3v2m8q7r6t5w4x3y2", "apps": ["toy"]}
+    with pytest.raises(errors.ValidationFailed, match="sa_"):
+        await world.call(identity.SERVICE_ACCOUNT_CREATE, body)
+    with pytest.raises(errors.ValidationFailed, match="sa_"):
+        await world.call(org_accounts.CREATE, body, org_id=await _org_id(world))
 
 
 async def test_a_disabled_account_can_do_nothing_and_continues_after_it_is_enabled(world: World) -> None:

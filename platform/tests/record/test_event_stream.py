@@ -255,7 +255,7 @@ async def test_one_check_serves_every_stream_of_a_token() -> None:
             raise errors.TokenInvalid
 
     sources = [Idle() for _ in range(1000)]
-    joined = [guards.join("usr_1", ("Bearer x", b"/path"), check, source) for source in sources]
+    joined = [guards.join("usr_1", ("Bearer x", b"/path", "proj_1"), check, source) for source in sources]
     await asyncio.gather(*(source.ended.wait() for source in sources))
     assert checked == 3
     for guard, source in zip(joined, sources, strict=True):
@@ -267,7 +267,7 @@ async def test_a_stream_ends_when_its_permission_cannot_be_checked() -> None:
         raise db.Unavailable("no answer")
 
     guards, source = streams.Guards(0.01), Idle()
-    guard = guards.join("usr_1", ("Bearer x", b"/path"), check, source)
+    guard = guards.join("usr_1", ("Bearer x", b"/path", "proj_1"), check, source)
     await source.ended.wait()
     guards.leave(guard, source)
 
@@ -278,7 +278,7 @@ async def test_a_check_that_takes_too_long_ends_the_stream(monkeypatch: pytest.M
 
     monkeypatch.setattr(streams, "CHECK_S_MAX", 0.05)
     guards, source = streams.Guards(0.01), Idle()
-    guard = guards.join("usr_1", ("Bearer x", b"/path"), check, source)
+    guard = guards.join("usr_1", ("Bearer x", b"/path", "proj_1"), check, source)
     await source.ended.wait()
     guards.leave(guard, source)
 

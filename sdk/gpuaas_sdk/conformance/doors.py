@@ -12,12 +12,12 @@ ADDRESS = "127.0.0.1"
 """Where the servers of all machines listen, each at its own port. A bench gives each machine its own address."""
 Execute = Callable[[tuple[str, ...], str, bytes], Awaitable[Ran]]
 """Runs a command of a user with its input on the machine."""
-Prints = Callable[[tuple[str, ...]], str | None]
-"""Returns the line that a program which runs on prints now; None: it is no such program."""
+NextLine = Callable[[tuple[str, ...]], str | None]
+"""Returns the line that a program which keeps running prints now; None: it is no such program, or it has ended."""
 PROGRAM = ("python3", "-u", "-c")
 """How `Machine.lines` runs a program."""
 LOOK_S = 1.0
-"""How often a program that runs on prints a line."""
+"""How often a program that keeps running prints a line."""
 
 
 class Door:
@@ -29,14 +29,14 @@ class Door:
         key: asyncssh.SSHKey,
         address: str = ADDRESS,
         port: int = 0,
-        prints: Prints = lambda argv: None,
+        next_line: NextLine = lambda argv: None,
     ) -> None:
         """Without a port, the first `open` chooses a free one."""
         self.port = port
         self._address = address
         self.is_cut = False
         self._execute = execute
-        self._prints = prints
+        self._next_line = next_line
         self._key = key
         self._acceptor: asyncssh.SSHAcceptor | None = None
         self._connections: set[asyncssh.SSHServerConnection] = set()
@@ -82,8 +82,8 @@ class Door:
     async def _process(self, process: "asyncssh.SSHServerProcess[bytes]") -> None:
         argv, size = orders.command_of(process.command or "")
         try:
-            if argv[: len(PROGRAM)] == PROGRAM and self._prints(argv) is not None:
-                return await self._print(process, argv)
+            if argv[: len(PROGRAM)] == PROGRAM and (line := self._next_line(argv)) is not None:
+                return await self._print(process, argv, line)
             data = await (process.stdin.read() if size is None else process.stdin.readexactly(size))
             ran = await self._execute(argv, process.get_extra_info("username"), data)
             process.stdout.write(orders.as_bytes(ran.stdout))
@@ -92,11 +92,16 @@ class Door:
         except (OSError, asyncssh.Error, asyncio.IncompleteReadError):
             process.close()
 
-    async def _print(self, process: "asyncssh.SSHServerProcess[bytes]", argv: tuple[str, ...]) -> None:
-        """Print lines until the client leaves. Such a program reads no input and does not end by itself."""
-        while not process.is_closing():
-            process.stdout.write(f"{self._prints(argv)}\n".encode())
+    async def _print(self, process: "asyncssh.SSHServerProcess[bytes]", argv: tuple[str, ...], line: str) -> None:
+        """Print this line and the next ones until the client leaves or the program ends. It reads no input."""
+        printed: str | None = line
+        while printed is not None:
+            process.stdout.write(f"{printed}\n".encode())
             await asyncio.sleep(LOOK_S)
+            if process.is_closing():
+                return
+            printed = self._next_line(argv)
+        process.exit(0)
 
 
 class _Server(asyncssh.SSHServer):

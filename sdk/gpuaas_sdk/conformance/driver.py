@@ -62,7 +62,7 @@ class Driver:
 
     def prints(self, machine: SimulatedMachine, argv: tuple[str, ...]) -> str | None:
         """Return the line that a Python program of `Machine.lines` or `Reconciliation.sample` prints now. It is asked
-        again every second, as long as the controller reads. None: it is not such a program of the app."""
+        again every second, as long as the controller reads. None: it is not such a program of the app, or it ends."""
         return None
 
     def serves(self, machine: SimulatedMachine) -> bool | None:

@@ -94,7 +94,8 @@ class SimulatedMachine:
         return ran
 
     def line(self, argv: tuple[str, ...]) -> str | None:
-        """Return what a program that runs on prints now; None if it is no such program. It changes nothing."""
+        """Return what a program that keeps running prints now; None if it is no such program, or has ended. It changes
+        nothing."""
         return self.prints(self, argv)
 
     def content(self) -> effects.Content:
@@ -234,7 +235,7 @@ class SimulatedMachines:
     async def open(self, name: str) -> None:
         """Let the machine answer: at its start, and after `cut`."""
         machine = self.machine(name)
-        door = self._doors.setdefault(name, Door(machine.execute, self._key, prints=machine.line))
+        door = self._doors.setdefault(name, Door(machine.execute, self._key, next_line=machine.line))
         await door.open()
 
     def cut(self, name: str) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import hashlib
+import itertools
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from pathlib import Path
@@ -28,7 +29,8 @@ States = dict[str, dict[str, str]]
 OnStep = Callable[[Operation, Any], Awaitable[Fate]]
 NODES_MAX = 12
 SHOWN_CHARS = 60
-"""How much of a value a difference shows."""
+SHOWN_BEFORE = 20
+"""How much of two values a difference shows: from a little before the place where they differ."""
 
 
 class Stage:
@@ -281,12 +283,20 @@ def difference(wanted: States, present: States) -> str:
         before, after = wanted.get(node, {}), present.get(node, {})
         for name in sorted(before.keys() | after.keys()):
             if before.get(name) != after.get(name):
-                return f"{node} has {_shown(name, after)} instead of {_shown(name, before)}"
+                same = itertools.takewhile(_are_equal, zip(before.get(name, ""), after.get(name, ""), strict=False))
+                start = max(0, sum(1 for _ in same) - SHOWN_BEFORE)
+                return f"{node} has {_shown(name, after, start)} instead of {_shown(name, before, start)}"
     return ""
 
 
-def _shown(name: str, state: dict[str, str]) -> str:
+def _are_equal(pair: tuple[str, str]) -> bool:
+    return pair[0] == pair[1]
+
+
+def _shown(name: str, state: dict[str, str], start: int) -> str:
+    """Return the part of a value from `start` on, where two states differ."""
     if name not in state:
         return f"no {name}"
-    value = state[name]
-    return f"{name} = {value if len(value) <= SHOWN_CHARS else value[:SHOWN_CHARS] + '…'!r}"
+    end = start + SHOWN_CHARS
+    text = ("…" if start else "") + state[name][start:end] + ("…" if len(state[name]) > end else "")
+    return f"{name} = {text!r}"

@@ -16,10 +16,10 @@ from gpuaas_sdk.controller.command import AppCommand
 from gpuaas_sdk.controller.declared_steps import DeclaredStep, Look
 from gpuaas_sdk.controller.gauges import Gauges
 from gpuaas_sdk.controller.handlers import ActionHandler, Handler, Handlers, PreviewHandler
-from gpuaas_sdk.controller.logs import PROCESS_SECRETS_MAX, Redaction
 from gpuaas_sdk.controller.operation import Operation
 from gpuaas_sdk.controller.operation.machines import Connect
 from gpuaas_sdk.controller.reconciliation import Health
+from gpuaas_sdk.controller.redaction import PROCESS_SECRETS_MAX, Redaction
 from gpuaas_sdk.controller.runner import DEFAULT_SETTINGS, Runner, RunnerSettings
 from gpuaas_sdk.traces import Spans
 

@@ -94,8 +94,14 @@ class HealthLoop:
         self._queue: asyncio.Queue[str] = asyncio.Queue()
         self._queued: set[str] = set()
         self._looks: dict[str, asyncio.Task[None]] = {}
+        self._running: set[asyncio.Task[None]] = set()
         self._again: set[str] = set()
         self._renew_now = asyncio.Event()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether looks run, also those that are cancelled and clean up."""
+        return bool(self._running)
 
     def wake(self, instance_id: str) -> None:
         """Look at this instance as soon as a worker is free. If it has no steward yet, try to become it."""
@@ -186,6 +192,8 @@ class HealthLoop:
         with structlog.contextvars.bound_contextvars(app=self._app_slug, instance_id=instance_id):
             look = asyncio.create_task(self._noted_look(instance_id))
         self._looks[instance_id] = look
+        self._running.add(look)
+        look.add_done_callback(self._running.discard)
         try:
             await asyncio.wait({look})
         finally:

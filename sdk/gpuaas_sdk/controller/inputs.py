@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 from gpuaas_contract.catalog import Manifest
 
-from gpuaas_sdk.failures import Permanent
+from gpuaas_sdk.failures import Permanent, Refused
 
 Inputs = TypeVar("Inputs")
 
@@ -45,13 +45,28 @@ def with_defaults(schema: Mapping[str, Any], value: Mapping[str, Any]) -> dict[s
 
 
 def converted(inputs: Mapping[str, Any], kind: type[Inputs]) -> Inputs:
-    """Return the inputs as a struct or dataclass of the app. If they do not fit, the operation fails with the field."""
+    """Return the inputs of an instance as a struct or dataclass of the app. If they do not fit, the operation fails
+    with the field: the form has accepted them, so form and type differ."""
     try:
         return msgspec.convert(inputs, kind)
     except msgspec.ValidationError as error:
         raise Permanent(
             f"The inputs do not fit {kind.__name__} of the app: {error}",
             fix="Compare the deploy form of the manifest with this type: each optional field needs a default in both.",
+        ) from error
+
+
+def of_caller(inputs: Mapping[str, Any], kind: type[Inputs], *, action: str, instance_name: str) -> Inputs:
+    """Return the inputs of an action as a struct or dataclass of the app. If they do not fit, the action is refused
+    with the field: a schema cannot express everything, such as a month that does not exist."""
+    try:
+        return msgspec.convert(inputs, kind)
+    except msgspec.ValidationError as error:
+        reason, _, path = str(error).partition(" - at `$.")
+        subject = f"Input {path.removesuffix('`')} of {action}" if path else f"The inputs of {action}"
+        raise Refused(
+            f"{subject} cannot be used: {reason}.",
+            fix=f"Correct the input, then run the action again. Its inputs: gpuaas action list {instance_name}",
         ) from error
 
 

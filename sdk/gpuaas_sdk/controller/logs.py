@@ -7,7 +7,6 @@ structlog at level info or above are sent: other libraries do not know what is s
 
 import contextlib
 import datetime
-import json
 import re
 import sys
 from collections import deque
@@ -23,6 +22,8 @@ from gpuaas_contract.operations import LogLevel
 from gpuaas_contract.protocol import log as log_rules
 from gpuaas_contract.runtime import LOG_BATCH_MAX, LOG_LINE_BYTES_MAX, ReportedLogLine
 
+from gpuaas_sdk.controller.redaction import PROCESS_SECRETS_MAX, Redaction
+
 _LEVELS: dict[str, LogLevel] = {"info": "info", "warning": "warning", "error": "error", "critical": "error"}
 _OF_EVERY_LINE = frozenset({"app", "event", "level", "timestamp"})
 _OF_OPERATION = frozenset({"operation_id", "instance_id", "correlation_id"})
@@ -35,50 +36,6 @@ _STORED_CHARS_MAX = 16_384
 when the text is shortened."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 """Bytes that are not UTF-8, as Python decodes them from programs and file names. JSON cannot express them."""
-_SECRET_CHARS_MIN = 4
-"""Shorter texts occur in many lines by chance."""
-REDACTED = "[secret]"
-PROCESS_SECRETS_MAX = 4_096
-"""How many parts of secrets the log of the process replaces. A process runs for months; the oldest are forgotten."""
-
-
-class Redaction:
-    """The values that must not be sent, and their replacement."""
-
-    def __init__(self, parts_max: int | None = None) -> None:
-        self.changes = 0
-        """Grows when the values change: what was cleaned before must be cleaned again."""
-        self._parts: dict[str, None] = {}
-        self._parts_max = parts_max
-        self._longest_first: tuple[int, list[str]] = (0, [])
-
-    def hide(self, value: str) -> None:
-        """Replace this value, and each long line of it, in all that is sent from now on. Programs also print it
-        with escapes for quotation marks and line breaks: in a traceback, in JSON."""
-        parts = {value.strip(), *(line.strip() for line in value.splitlines())}
-        parts |= {escaped[1:-1] for part in parts for escaped in (repr(part), json.dumps(part))}
-        for part in parts:
-            if len(part) >= _SECRET_CHARS_MIN:
-                self.changes += part not in self._parts
-                self._parts.pop(part, None)  # a value that is used again is the newest
-                self._parts[part] = None
-        while self._parts_max is not None and len(self._parts) > self._parts_max:
-            del self._parts[next(iter(self._parts))]
-
-    def hidden(self, value: Any) -> Any:
-        """Return the value of a log line without secrets."""
-        if isinstance(value, str):
-            for part in self._sorted():
-                value = value.replace(part, REDACTED)
-            return value
-        if isinstance(value, dict):
-            return {self.hidden(key): self.hidden(inner) for key, inner in value.items()}
-        return [self.hidden(inner) for inner in value] if isinstance(value, list) else value
-
-    def _sorted(self) -> list[str]:
-        if self._longest_first[0] != self.changes:
-            self._longest_first = (self.changes, sorted(self._parts, key=len, reverse=True))
-        return self._longest_first[1]
 
 
 class LineCollector(Protocol):
@@ -126,16 +83,18 @@ class ProcessLog:
 class OperationLog:
     """The lines about one claimed operation that were not sent yet."""
 
-    def __init__(self, of_process: Redaction | None = None) -> None:
+    def __init__(self, of_process: Redaction | None = None, project_id: str = "") -> None:
         """`of_process` also replaces the values of this operation: a later line of the process may contain them."""
         self._lines: deque[ReportedLogLine] = deque(maxlen=log_rules.LINES_MAX)
         self._number = 0
-        self._redactions = [Redaction(), *([of_process] if of_process is not None else [])]
+        self._of_process = of_process or Redaction()
+        self._own = Redaction()
+        self._project_id = project_id
 
     def hide(self, value: str) -> None:
         """Replace this value in all lines that are sent from now on. See `Redaction.hide`."""
-        for redaction in self._redactions:
-            redaction.hide(value)
+        self._of_process.hide(value, self._project_id)
+        self._own.hide(value)
 
     def add(self, level: LogLevel, event: str, fields: dict[str, Any]) -> None:
         """Add a line. If too many wait to be sent, the oldest are left out.
@@ -165,7 +124,9 @@ class OperationLog:
         return len(self._lines) > LOG_BATCH_MAX
 
     def _clean(self, line: ReportedLogLine) -> ReportedLogLine:
-        event, fields = _clean(self._redactions[0], line.event, line.fields)
+        # The process forgets its oldest values, this log none. Together they also replace those of other operations.
+        event, fields = self._of_process.hidden(line.event), self._of_process.hidden(line.fields)
+        event, fields = _clean(self._own, event, fields)
         fields = _within_bound(_shortened(fields, _TEXT_CHARS_MAX), LOG_LINE_BYTES_MAX)
         return msgspec.structs.replace(line, event=event, fields=fields)
 

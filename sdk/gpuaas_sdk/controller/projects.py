@@ -2,7 +2,8 @@
 if no project is given.
 
 The list of projects is read again at an interval. Each project has a runner of its own, so reports, logs, leases and
-failures of one project do not reach another one."""
+failures of one project do not reach another one. A project never has two runners: one that returns is entered again
+when the handlers of its last runner have ended."""
 
 import asyncio
 from collections.abc import Callable
@@ -35,7 +36,9 @@ class ProjectRunners:
         self._make_runner = make_runner
         self._list_every_s = list_every_s
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._runners: dict[str, Runner] = {}
         self._leaving: set[str] = set()
+        self._missing: frozenset[str] = frozenset()
 
     @property
     def project_ids(self) -> frozenset[str]:
@@ -58,28 +61,48 @@ class ProjectRunners:
         """Start a runner in each new project, and stop it in those that are gone. Without a list, keep all."""
         for project_id, task in list(self._tasks.items()):
             if task.done():
-                self._forget(project_id, task)
-        wanted = self.project_ids if listed is None else listed
-        for project_id in self.project_ids - wanted:
-            log.info("project.left", project_id=project_id)
-            self._leaving.add(project_id)
-            self._tasks[project_id].cancel()
-        for project_id in wanted - frozenset(self._tasks):
-            log.info("project.entered", project_id=project_id)
-            self._tasks[project_id] = asyncio.create_task(self._serve(project_id))
+                self._end(project_id, task)
+        if listed is None:
+            return
+        # One list can be short or old. Running work ends only if the next list agrees with it.
+        missing = self.project_ids - listed
+        for project_id in missing & self._missing:
+            self._leave(project_id)
+        self._missing = missing - self._leaving
+        for project_id in listed - frozenset(self._tasks):
+            self._enter(project_id)
+        for project_id in listed & self._leaving:
+            log.warning("project.waiting", project_id=project_id, reason="handlers of its last runner still clean up")
 
-    def _forget(self, project_id: str, task: asyncio.Task[None]) -> None:
-        del self._tasks[project_id]
-        self._leaving.discard(project_id)
+    def _enter(self, project_id: str) -> None:
+        log.info("project.entered", project_id=project_id)
+        task = asyncio.create_task(self._serve(project_id))
+        task.add_done_callback(lambda done: _log_crash(project_id, done))
+        self._tasks[project_id] = task
+
+    def _leave(self, project_id: str) -> None:
+        log.info("project.left", project_id=project_id)
+        self._leaving.add(project_id)
+        self._tasks[project_id].cancel()
+
+    def _end(self, project_id: str, task: asyncio.Task[None]) -> None:
+        """Forget a runner that has ended. While handlers of it still run, keep it among the leaving ones: a second
+        runner could claim the same operation."""
         error = None if task.cancelled() else task.exception()
         if isinstance(error, CredentialsInvalid):
             raise error
-        if error is not None:
-            log.error("controller.task_crashed", project_id=project_id, exc_info=error)
+        runner = self._runners.get(project_id)
+        if runner is not None and runner.is_busy:
+            self._leaving.add(project_id)
+            return
+        del self._tasks[project_id]
+        self._runners.pop(project_id, None)
+        self._leaving.discard(project_id)
 
     async def _serve(self, project_id: str) -> None:
         with structlog.contextvars.bound_contextvars(project_id=project_id):
-            await self._make_runner(project_id).run()
+            self._runners[project_id] = self._make_runner(project_id)
+            await self._runners[project_id].run()
 
     async def _list(self) -> frozenset[str] | None:
         """Return the ids of the projects that the account can see; None if they could not be read."""
@@ -91,3 +114,9 @@ class ProjectRunners:
         except (ApiError, NoAnswer) as error:
             log.warning("projects.list_failed", error=error.message, fix=error.fix, retry_in_s=self._list_every_s)
             return None
+
+
+def _log_crash(project_id: str, task: asyncio.Task[None]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, CredentialsInvalid):
+        log.error("controller.task_crashed", project_id=project_id, exc_info=error)

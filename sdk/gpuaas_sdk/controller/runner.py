@@ -23,9 +23,10 @@ from gpuaas_sdk.controller.gauges import Gauges
 from gpuaas_sdk.controller.handlers import Handlers
 from gpuaas_sdk.controller.health import HealthLoop, HealthSettings
 from gpuaas_sdk.controller.lease import Lease
-from gpuaas_sdk.controller.logs import OperationLog, Redaction
+from gpuaas_sdk.controller.logs import OperationLog
 from gpuaas_sdk.controller.operation import Operation
 from gpuaas_sdk.controller.operation.machines import Connect
+from gpuaas_sdk.controller.redaction import Redaction
 from gpuaas_sdk.controller.self_report import SelfReport
 from gpuaas_sdk.outcomes import NoAnswer
 from gpuaas_sdk.traces import Spans
@@ -106,6 +107,7 @@ class Runner:
         self._spans = spans
         self._gauges = gauges
         self._runs: dict[str, _Run] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self._self_report = SelfReport(settings.report_every_s, redaction=redaction)
         self._health_loop = self._make_health_loop()
 
@@ -113,6 +115,11 @@ class Runner:
         """Claim and run operations until cancelled."""
         with logs.collected(self._self_report.log):
             await self._run()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether handlers run. Those that do not clean up within `stop_s` still run after `run` has ended."""
+        return bool(self._tasks) or (self._health_loop is not None and self._health_loop.is_busy)
 
     async def _run(self) -> None:
         looking = [asyncio.create_task(self._health_loop.run())] if self._health_loop else []
@@ -179,16 +186,18 @@ class Runner:
                 await asyncio.sleep(pause_s)
 
     def _lease(self, record: OperationRecord, claim: Claim) -> Lease:
-        lines = OperationLog(self._self_report.log.redaction)
+        lines = OperationLog(self._self_report.log.redaction, self._project_id)
         return Lease(self._client, record, epoch=claim.epoch, lease_s=self._settings.lease_s, log=lines)
 
     def _start(self, claimed: _Claimed) -> None:
         operation_id = claimed.record.operation_id
         task = asyncio.create_task(self._run_claimed(claimed, self._runs.get(operation_id)))
         self._runs[operation_id] = _Run(task, claimed.lease)
+        self._tasks.add(task)
         task.add_done_callback(lambda done: self._forget(operation_id, done))
 
     def _forget(self, operation_id: str, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
         run = self._runs.get(operation_id)
         if run is not None and run.task is task:
             del self._runs[operation_id]
@@ -240,11 +249,11 @@ class Runner:
                 self._health_loop.wake(instance_id)
 
     async def _stop(self) -> None:
-        tasks = [run.task for run in self._runs.values()]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=self._settings.stop_s)
+        for run in self._runs.values():
+            run.task.cancel()
+        # Also tasks whose operation was claimed again: they lost their lease and clean up already.
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=self._settings.stop_s)
 
 
 def _attributes(about: Mapping[str, str]) -> dict[str, str]:

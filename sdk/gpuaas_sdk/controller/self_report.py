@@ -15,7 +15,8 @@ from gpuaas_contract.protocol.controllers import SILENT_AFTER
 from msgspec.structs import replace
 
 from gpuaas_sdk.controller import logs
-from gpuaas_sdk.controller.logs import ProcessLog, Redaction
+from gpuaas_sdk.controller.logs import ProcessLog
+from gpuaas_sdk.controller.redaction import Redaction
 
 _UNCHANGED_EVERY_S = SILENT_AFTER.total_seconds() / 2
 """An unchanged report is sent this often: a process that reports nothing for `SILENT_AFTER` counts as ended."""

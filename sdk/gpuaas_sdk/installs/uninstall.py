@@ -10,7 +10,7 @@ from gpuaas_sdk.installs import acts as app_acts
 from gpuaas_sdk.installs import apt, receipts, removals, undo
 from gpuaas_sdk.installs.acts import Acts
 from gpuaas_sdk.installs.footprint import Footprint
-from gpuaas_sdk.machine import Machine
+from gpuaas_sdk.machine import Machine, shell
 
 Report = Callable[[removals.Removal], Awaitable[None]]
 
@@ -19,13 +19,16 @@ for unit in "$@"; do
   systemctl disable -q --now "$unit.service" 2>/dev/null || true
 done
 """
-# Beside a file, a power cut may have left the new content that was to replace it (`machine.shell`).
-REMOVE_PATHS = r"""
+# Beside a file, a power cut may have left the new content that was to replace it.
+REMOVE_PATHS = (
+    shell.DELETE_TEMPORARY
+    + r"""
 for path in "$@"; do
   rm -rf --one-file-system -- "$path"
-  rm -f -- "${path%/*}"/.gpuaas.*."${path##*/}"
+  delete_temporary "$path"
 done
 """
+)
 EMPTY_FOLDERS = r"""
 for folder in "$@"; do [ ! -d "$folder" ] || find "$folder" -xdev -mindepth 1 -delete; done
 """

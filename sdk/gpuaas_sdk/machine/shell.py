@@ -5,13 +5,32 @@ ABSENT_STATUS = 44
 
 GET = f'[ -e "$1" ] || exit {ABSENT_STATUS}; exec cat -- "$1"'
 
-# A power cut leaves the temporary file, `.gpuaas.*.NAME` beside the file NAME. The next write of the file deletes it,
-# and so does a removal (`installs.uninstall`).
+# The new content of the file NAME is written to `.gpuaas.NAME.` and eight random characters beside it. Because of their
+# fixed number, the pattern for one name never matches the temporary file of another name.
+# A power cut leaves this file. A later write of NAME deletes it if it is older than any transfer can take: a younger
+# one may be that of another writer. A removal deletes all of them.
+DELETE_LEFTOVERS = """delete_leftovers() {
+  for leftover in "${1%/*}/.gpuaas.${1##*/}".????????; do
+    [ ! -e "$leftover" ] || find "$leftover" -maxdepth 0 -mmin +60 -delete 2>/dev/null || true
+  done
+}
+"""
+# Earlier releases wrote to `.gpuaas.WRITER.NAME`; WRITER has no dot.
+DELETE_TEMPORARY = """delete_temporary() {
+  rm -f -- "${1%/*}/.gpuaas.${1##*/}".????????
+  for leftover in "${1%/*}"/.gpuaas.*."${1##*/}"; do
+    writer=${leftover#"${1%/*}"/.gpuaas.} writer=${writer%."${1##*/}"}
+    case $writer in *.*) ;; *) rm -f -- "$leftover" ;; esac
+  done
+}
+"""
 # Standard input ends early if the caller dies or the connection breaks, so the size is checked before the replacement.
-PUT = """set -eu
+PUT = (
+    DELETE_LEFTOVERS
+    + """set -eu
 path=$1 mode=$2 owner=$3 size=$4
-rm -f -- "$(dirname -- "$path")"/.gpuaas.*."${path##*/}"
-temporary=$(mktemp "$(dirname -- "$path")/.gpuaas.XXXXXXXX.${path##*/}")
+delete_leftovers "$path"
+temporary=$(mktemp "$(dirname -- "$path")/.gpuaas.${path##*/}.XXXXXXXX")
 trap 'rm -f -- "$temporary"' EXIT
 cat > "$temporary"
 [ "$(stat -c %s -- "$temporary")" = "$size" ] || { echo "only part of the content was received" >&2; exit 1; }
@@ -26,18 +45,21 @@ else
   echo changed
 fi
 """
+)
 
 # Arguments: path, mode, owner and size of each file; standard input has their contents one after the other. Nothing is
 # replaced before everything was received. Prints the position of each file that changed.
-PUT_ALL = """set -euo pipefail
+PUT_ALL = (
+    DELETE_LEFTOVERS
+    + """set -euo pipefail
 paths=() temporaries=() sizes=() changed=()
 trap 'rm -f -- "${temporaries[@]}"' EXIT
 while [ $# -gt 0 ]; do
   path=$1 mode=$2 owner=$3 size=$4; shift 4
   folder=${path%/*}/
   [ -d "$folder" ] || (umask 022; mkdir -p -- "$folder")
-  rm -f -- "$folder".gpuaas.*."${path##*/}"
-  temporary=$folder.gpuaas.$$.${path##*/}
+  delete_leftovers "$path"
+  temporary=$(mktemp "$folder.gpuaas.${path##*/}.XXXXXXXX")
   paths+=("$path") temporaries+=("$temporary") sizes+=("$size")
   head -c "$size" | install -m "$mode" -o "${owner%:*}" -g "${owner#*:}" -- /dev/stdin "$temporary"
 done
@@ -57,6 +79,7 @@ for at in "${changed[@]}"; do
   echo "$at"
 done
 """
+)
 # One line for each path: `absent`, or `present` and the content in base64.
 GET_ALL = """set -eu
 for path in "$@"; do

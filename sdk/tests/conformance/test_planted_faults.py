@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from gpuaas_sdk import conformance
-from gpuaas_sdk.conformance import Subject
+from gpuaas_sdk.conformance import Driver, SimulatedMachine, Subject
 
 FAULTS = {
     "early_success": ("operations", "deploy", "is ready, but the app does not work there"),
@@ -46,3 +46,22 @@ async def test_a_planted_fault_fails_its_check_for_the_right_reason(
     assert re.search(reason, verdict.reason), verdict.reason
     assert verdict.fix
     assert verdict.gap
+
+
+@pytest.mark.parametrize(("fault", "result"), [("lying_preview", "failed"), ("", "passed")])
+async def test_a_preview_is_judged_on_the_member_that_takes_work_if_the_newest_takes_none(
+    fault: str, result: str, planted: Callable[..., Subject], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject = planted(fault)
+    begin_work = subject.driver.begin_work
+
+    def only_on_the_first(driver: Driver, machine: SimulatedMachine) -> bool | None:
+        return machine.name == "n1" and begin_work(machine)
+
+    monkeypatch.setattr(type(subject.driver), "begin_work", only_on_the_first)
+    monkeypatch.setattr(type(subject.driver), "counts", {"server": 2})
+    card = await conformance.run(subject, only=["preview-honesty"], kinds={"deploy", "drain"})
+    assert (card.verdicts[0].result, "lists 0 pieces of work, and 1 run" in card.verdicts[0].reason) == (
+        result,
+        result == "failed",
+    )

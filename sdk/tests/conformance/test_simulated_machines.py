@@ -213,12 +213,12 @@ def test_two_runs_are_compared_without_ids_and_the_address_of_the_ssh_server() -
     assert Driver().state(first) != Driver().state(second)
 
 
-async def test_a_program_that_runs_on_prints_what_the_driver_shows() -> None:
-    shown = iter(["1 job", "1 job", "2 jobs"])
+async def test_a_program_that_keeps_running_prints_what_the_driver_shows_and_ends_at_none() -> None:
+    shown = iter(["1 job", "2 jobs", None])
     machines = SimulatedMachines(respond, lambda user: True, lambda machine, argv: next(shown))
     async with machines.serving(["n1"]), connect(target(machines, instance_id="inst_1")) as machine:
         lines = machine.lines("print(0)", "cluster")
-        assert await anext(lines) == "1 job"
-        assert await anext(lines) == "2 jobs"
-        await lines.aclose()
+        assert [await anext(lines), await anext(lines)] == ["1 job", "2 jobs"]
+        with pytest.raises(CommandFailed, match="status 0"):
+            await anext(lines)
     assert machines.machine("n1").ordered == []

@@ -66,3 +66,11 @@ async def test_an_action_is_requested_by_a_person_who_has_a_login(planted: Calla
         operation = on.request(plan.Move("action", action="say"))
         logins = {person.user_id: person.login for person in on.platform.records.people if person.state == "active"}
         assert logins[operation.requested_by] == "ada"
+
+
+def test_a_difference_of_long_files_shows_the_place_where_they_differ() -> None:
+    same = "# a comment\n" * 10
+    wanted = {"n1": {"/etc/kv.conf": f"{same}server=n1\n"}}
+    present = {"n1": {"/etc/kv.conf": f"{same}server=n2\n"}}
+    shown, expected = stage.difference(wanted, present).split(" instead of ")
+    assert ("server=n2" in shown, "server=n1" in expected) == (True, True)

@@ -1,10 +1,11 @@
 """Handlers get the inputs that people chose, with the defaults of the form, as a type of the app."""
 
 import asyncio
+import datetime
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pytest
@@ -39,6 +40,17 @@ class Limits(msgspec.Struct):
 class Settings(msgspec.Struct):
     port: int
     limits: Limits
+
+
+class Rotate(msgspec.Struct, forbid_unknown_fields=True):
+    bits: int
+    since: Annotated[datetime.datetime, msgspec.Meta(tz=True)] | None = None
+    ports: tuple[int, ...] = ()
+    size: int = 1
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ValueError("a size is at least 1")
 
 
 @pytest.fixture
@@ -134,3 +146,29 @@ async def test_inputs_that_do_not_fit_the_type_fail_the_operation_with_the_field
     assert ended.error is not None
     assert "do not fit Wrong" in ended.error.message
     assert "$.port" in ended.error.message
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        ({"since": "2026-13-01T00:00:00Z"}, "Input since of rotate cannot be used: Invalid RFC3339 encoded datetime."),
+        ({"since": "2026-01-01T00:00:00"}, "Input since of rotate cannot be used: Expected `datetime` with a timezone"),
+        ({"ports": [80, "x"]}, "Input ports[1] of rotate cannot be used: Expected `int`, got `str`."),
+        ({"size": 0}, "The inputs of rotate cannot be used: a size is at least 1."),
+        ({"sise": 1}, "The inputs of rotate cannot be used: Object contains unknown field `sise`."),
+    ],
+)
+async def test_inputs_of_an_action_that_cannot_be_converted_are_refused_with_the_field(
+    app: App, platform: FakePlatform, working: Working, chosen: dict[str, Any], message: str
+) -> None:
+    @app.action("rotate")
+    async def rotate(op: Operation) -> dict[str, Any]:
+        return {"size": op.inputs_as(Rotate).size}
+
+    instance = platform.add_instance({}, ready=True)
+    async with working():
+        ended = await platform.ended(platform.invoke(instance, "rotate", chosen).operation_id)
+    assert ended.error is not None
+    assert (ended.error.code, ended.error.failure_class) == ("refused", "refused")
+    assert ended.error.message.startswith(message)
+    assert ended.error.fix.endswith(f"gpuaas action list {instance.name}")

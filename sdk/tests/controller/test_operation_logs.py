@@ -11,7 +11,8 @@ import structlog
 from gpuaas_contract.protocol import log as log_rules
 from gpuaas_contract.runtime import COMPLETE, FAIL, HEARTBEAT, LOG_BATCH_MAX, LOG_LINE_BYTES_MAX
 from gpuaas_sdk.controller import App, Member, Operation, Permanent, logs
-from gpuaas_sdk.controller.logs import REDACTED, OperationLog
+from gpuaas_sdk.controller.logs import OperationLog
+from gpuaas_sdk.controller.redaction import REDACTED
 from gpuaas_sdk.testing import FakePlatform
 
 Working = Callable[..., AbstractAsyncContextManager[None]]

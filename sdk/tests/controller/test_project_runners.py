@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import AsyncIterator, Callable
 
+import msgspec
 import pytest
 import structlog
 from gpuaas_contract.errors import CredentialsInvalid, NotFound
@@ -12,6 +14,7 @@ from gpuaas_contract.operations import OPERATION_GET
 from gpuaas_contract.runtime import CLAIM, ClaimOperation
 from gpuaas_sdk.client import Client
 from gpuaas_sdk.controller import App, HealthSettings, Operation, ProjectRunners, Reconciliation, RunnerSettings, logs
+from gpuaas_sdk.controller.redaction import REDACTED
 from gpuaas_sdk.testing import FakeMachines, FakeOrganisation
 from gpuaas_sdk.testing.platform.edge import Fate, Received
 
@@ -23,16 +26,18 @@ SETTINGS = RunnerSettings(
 
 @pytest.fixture
 def organisation() -> FakeOrganisation:
-    return FakeOrganisation("demo", PROJECTS)
+    return FakeOrganisation("demo", PROJECTS, secret_purposes=["role_join"])
 
 
 @contextlib.asynccontextmanager
-async def serving_all(app: App, organisation: FakeOrganisation) -> AsyncIterator[tuple[Client, ProjectRunners]]:
+async def serving_all(
+    app: App, organisation: FakeOrganisation, settings: RunnerSettings = SETTINGS
+) -> AsyncIterator[tuple[Client, ProjectRunners]]:
     machines = FakeMachines()
     async with organisation.serve() as client:
         runners = ProjectRunners(
             client,
-            lambda project_id: app.runner(client, project_id, "fleet", settings=SETTINGS, connect=machines.connect),
+            lambda project_id: app.runner(client, project_id, "fleet", settings=settings, connect=machines.connect),
             list_every_s=0.05,
         )
         running = asyncio.create_task(runners.run())
@@ -105,6 +110,70 @@ async def test_a_project_that_dismisses_the_account_is_left_and_the_others_conti
     assert (first.operation(held).status, first.operation(held).lease) == ("running", None)
 
 
+async def test_a_project_that_returns_waits_for_the_handlers_of_its_last_runner(
+    app: App, organisation: FakeOrganisation
+) -> None:
+    running = running_max = runs = 0
+    started, may_end = asyncio.Event(), asyncio.Event()
+
+    @app.operation("deploy")
+    async def deploy(op: Operation) -> None:
+        nonlocal running, running_max, runs
+        running, runs = running + 1, runs + 1
+        running_max = max(running_max, running)
+        try:
+            if runs == 1:
+                started.set()
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    await may_end.wait()  # a clean-up that takes longer than `stop_s`
+        finally:
+            running -= 1
+
+    project = organisation.projects["prj_a"]
+    organisation.accept("prj_a")
+    held = project.request(project.add_instance({}), "deploy").operation_id
+    settings = dataclasses.replace(SETTINGS, stop_s=0.05)
+    async with serving_all(app, organisation, settings) as (_, runners), asyncio.timeout(60):
+        await started.wait()
+        organisation.dismiss("prj_a")
+        await until(lambda: not runners.project_ids)
+        organisation.accept("prj_a")
+        await asyncio.sleep(0.5)
+        assert (runners.project_ids, runs) == (frozenset(), 1)
+        may_end.set()
+        assert (await project.ended(held)).status == "succeeded"
+    assert (runs, running_max) == (2, 1)
+
+
+async def test_a_project_that_is_missing_in_one_list_is_not_left(app: App, organisation: FakeOrganisation) -> None:
+    started, stopped = asyncio.Event(), asyncio.Event()
+    lists = 0
+
+    @app.operation("deploy")
+    async def deploy(op: Operation) -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    def every_second_list_is_empty() -> list[str]:
+        nonlocal lists
+        lists += 1
+        return [] if lists % 2 else ["prj_a"]
+
+    project = organisation.projects["prj_a"]
+    organisation.accept("prj_a")
+    project.request(project.add_instance({}), "deploy")
+    async with serving_all(app, organisation), asyncio.timeout(60):
+        await started.wait()
+        organisation.outside.visible_projects = every_second_list_is_empty
+        await until(lambda: lists > 6)
+        assert not stopped.is_set()
+
+
 async def test_reports_of_one_project_do_not_reach_another(app: App, organisation: FakeOrganisation) -> None:
     logs.configure()
     log = structlog.get_logger()
@@ -129,6 +198,45 @@ async def test_reports_of_one_project_do_not_reach_another(app: App, organisatio
         structlog.reset_defaults()
     assert "prj_b" not in reported("prj_a")
     assert "prj_a" not in reported("prj_b")
+
+
+async def test_a_secret_of_one_project_is_replaced_in_the_lines_of_another(
+    app: App, organisation: FakeOrganisation
+) -> None:
+    logs.configure()
+    log = structlog.get_logger()
+    secrets: list[str] = []
+
+    @app.operation("deploy")
+    async def deploy(op: Operation) -> None:
+        if op.instance.project_id == "prj_a":
+            secrets.append(await op.secret("role_join", "random"))
+        log.info("demo.deployed", token=f"of prj_a: {secrets[0]}.")
+
+    @app.health()
+    async def look(now: Reconciliation) -> None:
+        if now.instance.project_id == "prj_b":
+            log.warning("demo.observed", token=f"of prj_a: {secrets[0]}.")
+
+    first, second = organisation.projects["prj_a"], organisation.projects["prj_b"]
+    organisation.accept("prj_a")
+    organisation.accept("prj_b")
+
+    def sent() -> str:
+        return msgspec.json.encode([body for name, body in second.calls if body is not None]).decode()
+
+    try:
+        async with serving_all(app, organisation):
+            for project in (first, second):
+                instance = project.add_instance({})
+                ended = await project.ended(project.request(instance, "deploy").operation_id)
+                assert ended.status == "succeeded"
+            await until(lambda: "demo.observed" in sent())
+    finally:
+        structlog.reset_defaults()
+    assert "demo.deployed" in sent()
+    assert secrets[0] not in sent()
+    assert sent().count(f"of prj_a: {REDACTED}.") >= 2
 
 
 async def test_a_list_that_cannot_be_read_changes_nothing(app: App, organisation: FakeOrganisation) -> None:

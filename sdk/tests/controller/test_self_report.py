@@ -26,7 +26,7 @@ from gpuaas_contract.runtime import CLAIM, ClaimOperation
 from gpuaas_contract.stewardships import OPERATION_REQUEST
 from gpuaas_sdk.client import Client, request
 from gpuaas_sdk.controller import App, HealthSettings, Operation, Reconciliation, RunnerSettings, logs
-from gpuaas_sdk.controller.logs import REDACTED, Redaction
+from gpuaas_sdk.controller.redaction import REDACTED, Redaction
 from gpuaas_sdk.controller.self_report import NotedFailure, SelfReport
 from gpuaas_sdk.machine import MachineUnreachable
 from gpuaas_sdk.testing import FakeMachines, FakePlatform
@@ -120,13 +120,6 @@ def test_secrets_are_replaced_in_failures_and_lines_also_in_those_from_before() 
     sent = due(report)
     assert secret[:8] not in msgspec.json.encode(sent).decode()
     assert sent.log[0].fields == {"command": ["join", f"--token={REDACTED}"]}
-
-
-def test_a_process_of_months_forgets_the_oldest_secrets_first() -> None:
-    redaction = Redaction(2)
-    for secret in ("first-one", "second-one", "first-one", "third-one"):
-        redaction.hide(secret)
-    assert redaction.hidden("first-one second-one third-one") == f"{REDACTED} second-one {REDACTED}"
 
 
 @pytest.mark.parametrize("character", ["\x7f", "\x9b", "\x1b", "\u202e", "\udcff"])

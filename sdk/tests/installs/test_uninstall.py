@@ -200,10 +200,12 @@ def test_a_lock_of_the_user_tools_is_removed_if_its_process_has_ended(tmp_path: 
 
 
 def test_what_a_power_cut_left_of_a_new_content_is_removed_with_its_file(tmp_path: Path) -> None:
-    for name in ("kv.conf", ".gpuaas.1625.kv.conf", ".gpuaas.x8.kv.conf", ".gpuaas.1625.other.conf", "kv.conf.d"):
+    of_the_file = (".gpuaas.kv.conf.0aB9zZ01", ".gpuaas.1625.kv.conf", ".gpuaas.0aB9zZ01.kv.conf")
+    of_others = (".gpuaas.my.kv.conf.0aB9zZ01", ".gpuaas.kv.conf.d.0aB9zZ01", ".gpuaas.1625.my.kv.conf", "kv.conf.d")
+    for name in ("kv.conf", *of_the_file, *of_others):
         (tmp_path / name).touch()
     assert run(uninstall.REMOVE_PATHS, f"{tmp_path}/kv.conf", programs=tmp_path) == 0
-    assert {path.name for path in tmp_path.iterdir()} == {".gpuaas.1625.other.conf", "kv.conf.d"}
+    assert {path.name for path in tmp_path.iterdir()} == set(of_others)
 
 
 def test_the_last_receipt_takes_the_folders_of_receipts_with_it_and_others_stay(tmp_path: Path) -> None:

@@ -193,6 +193,47 @@ async def test_many_files_are_written_at_once_and_only_those_that_differ(machine
     assert sorted(os.listdir(tmp_path)) == ["empty", "folder", "with a space"]
 
 
+async def test_files_whose_names_end_alike_are_written_at_once(machine: Machine, tmp_path: Path) -> None:
+    names = ("server.key", "key", "server.key.key")
+    files = [File(str(tmp_path / name), f"{name}\n", 0o600, OWNER) for name in names]
+    assert await machine.put_all(files) == tuple(file.path for file in files)
+    assert {name: (tmp_path / name).read_text() for name in os.listdir(tmp_path)} == {
+        name: f"{name}\n" for name in names
+    }
+
+
+@pytest.mark.parametrize("program", ["put", "put_all"])
+async def test_two_writers_of_one_file_do_not_disturb_each_other(
+    machine: Machine, tmp_path: Path, program: str
+) -> None:
+    path = tmp_path / "key"
+    start = ("sh", "-c", shell.PUT) if program == "put" else ("bash", "-c", shell.PUT_ALL)
+    slow = await asyncio.create_subprocess_exec(*start, "put", str(path), "600", OWNER, "5", stdin=-1, stdout=-1)
+    while not os.listdir(tmp_path):  # noqa: ASYNC110 - nothing announces it
+        await asyncio.sleep(0.01)
+    assert await machine.put(str(path), "fast\n", mode=0o600, owner=OWNER)
+    assert await machine.put_all([File(str(path), "next\n", 0o600, OWNER)]) == (str(path),)
+    await slow.communicate(b"slow\n")
+    assert (slow.returncode, os.listdir(tmp_path), path.read_text()) == (0, ["key"], "slow\n")
+
+
+@pytest.mark.parametrize("program", ["put", "put_all"])
+async def test_a_write_deletes_what_a_power_cut_left_of_the_same_file(
+    machine: Machine, tmp_path: Path, program: str
+) -> None:
+    names = (".gpuaas.key.0aB9zZ01", ".gpuaas.server.key.0aB9zZ01", ".gpuaas.key.pem.0aB9zZ01")
+    for name in names:
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (0, 0))
+    (tmp_path / ".gpuaas.key.ofNow123").touch()
+    path = str(tmp_path / "key")
+    if program == "put":
+        await machine.put(path, "new\n", owner=OWNER)
+    else:
+        await machine.put_all([File(path, "new\n", owner=OWNER)])
+    assert {*os.listdir(tmp_path)} == {"key", ".gpuaas.key.ofNow123", *names[1:]}
+
+
 async def test_if_one_of_many_files_cannot_be_written_none_is(machine: Machine, tmp_path: Path) -> None:
     first = tmp_path / "first"
     first.write_text("old\n")

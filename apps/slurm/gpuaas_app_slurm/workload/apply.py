@@ -55,7 +55,7 @@ async def require_changeable(
 ) -> None:
     """Refuse a change that cannot work now. Changes nothing."""
     await _unheld(machine, instance_id, known)
-    await _refuse_jobs_in(machine, choices.removed(inputs.scheduler, await partitions_text(machine)))
+    await _refuse_jobs_in(machine, choices.removed(inputs.scheduler, await nodes.partitions_text(machine)))
 
 
 async def _unheld(machine: Machine, instance_id: str, known: Sequence[config.Inputs]) -> config.Present:
@@ -83,13 +83,9 @@ async def unedited(machine: Machine, instance_id: str, known: Sequence[config.In
     return text
 
 
-async def partitions_text(machine: Machine) -> str:
-    return await nodes.show(machine, "partition", "-o")
-
-
 async def _close_removed(machine: Machine, wanted: choices.Choices) -> None:
     """Close the partitions that will not exist any more. Refuse if they have jobs: Slurm would end these."""
-    removed = choices.removed(wanted, await partitions_text(machine))
+    removed = choices.removed(wanted, await nodes.partitions_text(machine))
     if not removed:
         return
     await _refuse_jobs_in(machine, removed)
@@ -126,7 +122,7 @@ async def _load(machine: Machine, wanted: choices.Choices, settings: Settings, p
         answers = await slurm.controller_answers(machine)
         if not answers.ok:
             return answers
-        other = choices.differences(wanted, await nodes.show(machine, "config"), await partitions_text(machine))
+        other = choices.differences(wanted, await nodes.show(machine, "config"), await nodes.partitions_text(machine))
         return Check(not other, "; ".join(other[:10]))
 
     check = await checks.until(in_use, within_s=settings.controller_start_s, every_s=POLL_S, show=progress)

@@ -99,6 +99,13 @@ async def note_return(machine: Machine, operation_id: str) -> None:
     await machine.put(f"{FOLDER}/{RETURNED}", operation_id, mode=0o600)
 
 
+async def forget(machine: Machine, operation_id: str) -> None:
+    """Delete the backup if this operation made it. An undo does so at its end: the cluster is as it was before."""
+    present = await read(machine)
+    if present is not None and present.operation_id == operation_id:
+        await machine.run("rm", "-rf", "--one-file-system", FOLDER)
+
+
 async def is_returned(machine: Machine) -> bool:
     """Return whether the cluster has returned to the backup: the upgrade that made it has ended."""
     return await machine.get(f"{FOLDER}/{RETURNED}") is not None

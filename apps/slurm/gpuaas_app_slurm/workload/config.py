@@ -1,10 +1,10 @@
-"""The deploy inputs, and the configuration files that are made from them. Pure."""
+"""The inputs of a deploy and of actions, and the configuration files that are made from them. Pure."""
 
 import re
 from collections.abc import Sequence
 from importlib import resources
 from string import Template
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from gpuaas_sdk.failures import Permanent, Refused
@@ -12,6 +12,8 @@ from gpuaas_sdk.machine import File
 
 from gpuaas_app_slurm.workload import choices, containers, facts, footprint, home, keys
 from gpuaas_app_slurm.workload.containers import Containers
+
+Asked = TypeVar("Asked")
 
 NODES_MAX = 128
 
@@ -109,6 +111,19 @@ def parse_inputs(inputs: dict[str, Any]) -> Inputs:
     except msgspec.ValidationError as error:
         raise Permanent(
             f"the deploy inputs are not valid: {error}", fix="deploy again with corrected inputs"
+        ) from error
+
+
+def action_inputs(inputs: dict[str, Any], kind: type[Asked]) -> Asked:
+    """Return the inputs of an action. Refuse a value that the form of the action accepts and that does not exist, such
+    as a date in month 13, and name its field."""
+    try:
+        return msgspec.convert(inputs, kind)
+    except msgspec.ValidationError as error:
+        reason, _, place = str(error).partition(" - at ")
+        field = "".join(re.findall(r"\$\.(\w+)", place))
+        raise Refused(
+            f"the input {field} is not valid: {reason}", fix=f"run the action again with another {field}"
         ) from error
 
 

@@ -28,6 +28,11 @@ REST_UNIT = "slurmrestd"
 UNITS = ("slurmd", "slurmctld", "slurmdbd", "mariadb", "munge", REST_UNIT)
 UNITS_TOUCHED = (*(f"{unit}.service" for unit in UNITS), "network-online.target", "logrotate.timer")
 PACKAGE_USERS = ("slurm", "munge", "mysql")
+# When the unit of slurmd stops, job steps continue to run on purpose, so they are ended here by their name.
+END_STEPS = r"""
+systemctl stop '*slurmstepd.scope' 2>/dev/null || true
+pkill -KILL -x slurmstepd || true
+"""
 
 OCI_CONF = "/etc/slurm/oci.conf"
 """How Slurm runs containers. Only the controller machine of a cluster with containers has this file."""

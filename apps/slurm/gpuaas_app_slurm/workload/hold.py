@@ -9,7 +9,7 @@ from gpuaas_sdk.failures import Permanent
 from gpuaas_sdk.machine import Machine
 
 from gpuaas_app_slurm.settings import Settings
-from gpuaas_app_slurm.workload import apply, choices, cluster, config, reporter, slurm
+from gpuaas_app_slurm.workload import choices, cluster, config, nodes, reporter, slurm
 
 POLL_S = 0.5
 
@@ -64,7 +64,7 @@ async def _load(machine: Machine, state: str, settings: Settings, progress: Show
         answers = await slurm.controller_answers(machine)
         if not answers.ok:
             return answers
-        shown = choices.partition_states(await apply.partitions_text(machine))
+        shown = choices.partition_states(await nodes.partitions_text(machine))
         other = sorted(name for name, now in shown.items() if name != choices.UPGRADE and now != state)
         return Check(not other, f"partition {', '.join(other)} is not {state} yet")
 

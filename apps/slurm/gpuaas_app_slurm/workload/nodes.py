@@ -114,6 +114,11 @@ async def show(controller: Machine, *what: str) -> str:
     return (await _query(controller, "scontrol", "show", *what)).stdout
 
 
+async def partitions_text(controller: Machine) -> str:
+    """Return the partitions as `choices` reads them."""
+    return await show(controller, "partition", "-o")
+
+
 async def set_partition(controller: Machine, partition: str, wanted: str) -> None:
     """Open or close a partition: `up`, `down`, or `inactive`, which also refuses new jobs. Running jobs continue."""
     await _change(controller, "update", f"partitionname={partition}", f"state={wanted}")

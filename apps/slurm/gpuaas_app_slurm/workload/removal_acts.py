@@ -9,13 +9,7 @@ from gpuaas_sdk.installs.acts import Acts
 from gpuaas_sdk.machine import Machine
 
 from gpuaas_app_slurm import roles
-from gpuaas_app_slurm.workload import accounting, home, keys, reporter, rest
-
-# When the unit of slurmd stops, job steps continue to run on purpose, so they are ended here by their name.
-END_STEPS = r"""
-systemctl stop '*slurmstepd.scope' 2>/dev/null || true
-pkill -KILL -x slurmstepd || true
-"""
+from gpuaas_app_slurm.workload import accounting, footprint, home, keys, reporter, rest
 
 
 class SlurmActs(Acts):
@@ -32,7 +26,7 @@ class SlurmActs(Acts):
 
     async def after_stop(self, machine: Machine, plan: Undo, role: str) -> None:
         if "slurmd" in plan.stop_units:
-            await machine.script(END_STEPS)
+            await machine.script(footprint.END_STEPS)
 
     async def before_users(self, machine: Machine, plan: Undo) -> None:
         await home.unmount(machine)

@@ -31,6 +31,8 @@ from gpuaas_app_slurm.workload import (
 )
 
 POLL_S = 0.1
+STOPPED = frozenset({"inactive", "failed", "unknown"})
+"""What systemd prints for a unit that has no process. `deactivating` is not one of them."""
 
 PING = commands.run("timeout", "10", "scontrol", "ping")
 CONFIG = commands.run("scontrol", "show", "config")
@@ -275,14 +277,21 @@ async def leave(machine: Machine, controller: Machine, name: str, reason: str) -
 
 
 async def leave_by_force(machine: Machine, controller: Machine, name: str) -> None:
-    """The same with jobs that run there: Slurm ends them."""
+    """The same with jobs that run there: Slurm ends them. Their steps would continue without slurmd and keep the GPUs,
+    so they are ended before Slurm reports the jobs as ended."""
     await _stop_slurmd(machine)
+    await machine.script(footprint.END_STEPS)
     await nodes.delete_by_force(controller, name)
 
 
 async def _stop_slurmd(machine: Machine) -> None:
-    """Stop slurmd. It fails if an interrupted removal has already taken slurmd off the machine."""
+    """Stop slurmd, and raise Temporary while it still runs. The stop itself fails if an interrupted removal has already
+    taken slurmd off the machine, so the state of the unit decides."""
     await machine.run("systemctl", "stop", "slurmd", check=False)
+    shown = await machine.run("systemctl", "is-active", "slurmd", check=False)
+    if (unit := shown.stdout.strip()) not in STOPPED:
+        error = shown.stderr.strip()[-200:] or "no output"
+        raise Temporary(f"slurmd on {machine.hostname} was stopped, but its unit is {unit or error}", after_s=2.0)
 
 
 async def delete_stale_node(controller: Machine, node: state.Node | None, role: str) -> None:

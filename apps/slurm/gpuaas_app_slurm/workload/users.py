@@ -3,7 +3,7 @@
 Their Unix accounts on the machine of slurmctld are the record: a number is given once. A user who is removed keeps
 account, number and files, and the account is expired, as the agent does it for people who leave."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 from gpuaas_sdk.failures import Refused
@@ -29,12 +29,20 @@ while [ $# -gt 0 ]; do
   [ "$state" = active ] || loginctl terminate-user "$name" 2>/dev/null || true
   home=/home/people/$name
   [ "$(getent passwd "$name" | cut -d: -f6)" = "$home" ] || continue
+  other=$(find /home/people -mindepth 1 -maxdepth 1 -type d -uid "$id" ! -name "$name" ! -name '.*' -printf %f -quit)
+  [ -z "$other" ] || {
+    echo "/home/people/$other belongs to uid $id, the number of $name in this cluster: another cluster made this" \
+      "home, and $name would own its files" >&2; exit 1; }
   make_home "$name" "$id" "$id"
   [ "$(stat -c %u "$home")" = "$id" ] || {
     echo "$home belongs to uid $(stat -c %u "$home"), but $name has uid $id in this cluster" >&2; exit 1; }
 done
 """
 )
+OWNERS = r"""
+[ ! -d "$1" ] || find "$1" -mindepth 1 -maxdepth 1 -type d ! -name '.*' -printf '%U %f\n' |
+  while read -r uid name; do if [ "$uid" -ge "$2" ] && [ "$uid" -le "$3" ]; then echo "$uid $name"; fi; done
+"""
 LIST = r"""
 while IFS=: read -r name _ uid _ _ home _; do
   if [ "$uid" -ge "$1" ] && [ "$uid" -le "$2" ] && [ "$home" = "/home/people/$name" ]; then
@@ -56,6 +64,34 @@ class User(msgspec.Struct, frozen=True):
 def at_deploy(names: Sequence[str]) -> tuple[User, ...]:
     """Return the users of the deploy form, with the numbers that a new cluster gives them."""
     return tuple(User(name, FIRST_ID + position) for position, name in enumerate(names))
+
+
+async def refuse_other_owners(machine: Machine, folder: str, users: Sequence[User]) -> None:
+    """Refuse a shared folder in which another cluster gave the numbers of these users to other names, or these names
+    other numbers. Each cluster numbers its users alone, so a user would own the files of another one."""
+    lines = (await machine.script(OWNERS, folder, str(FIRST_ID), str(LAST_ID), timeout_s=60)).stdout.splitlines()
+    owners = {name: int(uid) for uid, _, name in (line.partition(" ") for line in lines)}
+    if text := collision(folder, owners, users):
+        order = ",".join(sorted(owners, key=lambda name: owners[name]))
+        raise Refused(
+            f"{text}: another cluster made this home",
+            fix="choose another folder for home, or name the users of the folder first, in the order of their numbers: "
+            f"{order}",
+        )
+
+
+def collision(folder: str, owners: Mapping[str, int], users: Sequence[User]) -> str:
+    """Return which home has a number that does not fit these users; empty if all fit. Pure."""
+    for user in users:
+        if owners.get(user.name, user.uid) != user.uid:
+            return f"{folder}/{user.name} belongs to {owners[user.name]}, and {user.name} gets {user.uid} here"
+    names = {user.uid: user.name for user in users}
+    other = [name for name, uid in owners.items() if names.get(uid, name) != name]
+    return (
+        f"{folder}/{other[0]} belongs to {owners[other[0]]}, the number of {names[owners[other[0]]]} here"
+        if other
+        else ""
+    )
 
 
 def with_added(present: Sequence[User], names: Iterable[str]) -> tuple[User, ...]:

@@ -1,10 +1,13 @@
-"""Versions of Slurm: which the app can install, and from which to which it can go. Pure."""
+"""Versions of Slurm: which the app can install, from which to which it can go, and which a daemon runs. Pure."""
 
 import re
 
+from gpuaas_sdk.checks import Check
 from gpuaas_sdk.failures import Permanent, Refused
 from gpuaas_sdk.installs.package_changes import Change
 from gpuaas_sdk.installs.packages import Simulation
+
+from gpuaas_app_slurm.workload import state
 
 VERSION_MIN = (23, 11)
 """The first version of Slurm that can authenticate with its own key (auth/slurm)."""
@@ -47,6 +50,21 @@ def refuse_jump(change: Change) -> None:
             f"Slurm {change.after} cannot read the state of {change.before}: {newer}",
             fix="upgrade to an app version with a Slurm in between first",
         )
+
+
+def is_of_package(daemon: str, package: str) -> bool:
+    """Return whether a daemon with this version is the one of the package: `24.11.1` is of `24.11.1-2`, and not of
+    `24.11.10-2`. An unknown version is of no package."""
+    upstream = package.split(":", 1)[-1]
+    return bool(daemon) and re.match(rf"{re.escape(daemon)}(?!\.?\d)", upstream) is not None
+
+
+def node_registered(name: str, node: state.Node | None, package: str) -> Check:
+    """Pass if the node has registered with the version of its package. A drained node passes too."""
+    registered = state.node_registered(name, node)
+    if node is None or not registered.ok or is_of_package(node.version, package):
+        return registered
+    return Check(False, f"node {name} runs Slurm {node.version or 'of unknown version'}, not {package} yet")
 
 
 def major_minor(version: str) -> tuple[int, int]:

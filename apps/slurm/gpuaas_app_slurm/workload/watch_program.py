@@ -68,7 +68,7 @@ def look(cluster_name: str, seen: dict[str, Any], *, measures: bool = False) -> 
     associations = ""
     if cluster_name in accounting.splitlines():
         where = ("where", f"cluster={cluster_name}", "account=default", "format=User,GrpSubmitJobs")
-        associations = run("sacctmgr", "-nP", "show", "association", *where)
+        associations = whole_associations(run("sacctmgr", "-nP", "show", "association", *where))
     nodes = [node_facts(node, seen) for node in listed_nodes(listed)]
     ports = probe({node["name"]: (node["address"], node.pop("port")) for node in nodes})
     for node in nodes:
@@ -122,6 +122,12 @@ def node_state(flags: set[str]) -> str:
 def gpus(tres: str) -> int:
     """Return the GPUs of a text such as `cpu=2,mem=8G,gres/gpu=2,gres/gpu:h100=2`."""
     return sum(int(item[9:]) for item in tres.split(",") if item.startswith("gres/gpu=") and item[9:].isdigit())
+
+
+def whole_associations(printed: str) -> str:
+    """Return the users of Slurm as sacctmgr printed them, or nothing if a line is not `user|limit`. After an error some
+    users may be missing, and the app would repair the cluster because of them."""
+    return printed if all(line.count("|") == 1 for line in printed.splitlines()) else ""
 
 
 def unplaced(associations: str) -> list[str]:
@@ -200,13 +206,22 @@ def freshness(name: str, report: dict[str, Any] | None, seen: dict[str, Any]) ->
     if report is None:
         return {"is_stale": True, "clock_off_s": 0}
     if before is None or before["up"] != report["up"]:
-        off = round(report["t"] - time.time())
-        if before is not None and abs(off) >= CLOCK_OFF_S and abs(off - before["off"]) <= CLOCK_JITTER_S:
-            off = before["off"]  # The same difference as before, read a little earlier or later, is no change.
-        before = seen[name] = {"up": report["up"], "at": now, "off": off, "is_first": before is None}
+        shown = 0 if before is None else before["shown"]
+        before = seen[name] = {
+            "up": report["up"],
+            "at": now,
+            "t": report["t"],
+            "shown": shown,
+            "is_first": before is None,
+        }
+    # Compared at every look: the clock of this machine may have been set since the report came.
+    off = round(before["t"] + now - before["at"] - time.time())
     # The first report may be an old one, so its time is not compared with the clock; its age counts from now on.
-    off = 0 if before["is_first"] or abs(before["off"]) < CLOCK_OFF_S else before["off"]
-    return {"is_stale": now - before["at"] > STALE_S, "clock_off_s": off}
+    if before["is_first"] or abs(off) < CLOCK_OFF_S:
+        before["shown"] = 0
+    elif abs(off - before["shown"]) > CLOCK_JITTER_S:  # Otherwise it is the same difference, read at another moment.
+        before["shown"] = off
+    return {"is_stale": now - before["at"] > STALE_S, "clock_off_s": before["shown"]}
 
 
 def without_times(report: dict[str, Any] | None) -> dict[str, Any] | None:

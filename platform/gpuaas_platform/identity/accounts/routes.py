@@ -18,7 +18,7 @@ routes.write(identity.SERVICE_ACCOUNT_KEY_REVOKE, service.revoke_key)
 
 routes.read(org_accounts.LIST, service.list_accounts)
 routes.read(org_accounts.GET, service.get)
-routes.write(org_accounts.DISABLE, service.disable)
+routes.write(org_accounts.DISABLE, acceptances.disable_account)
 routes.write(org_accounts.ENABLE, service.enable)
 routes.write(org_accounts.DELETE, acceptances.delete_account)
 routes.write(org_accounts.KEY_CREATE, service.create_key)

@@ -21,7 +21,7 @@ from gpuaas_contract.paths import (
 from gpuaas_contract.permissions import PROGRAM_KEYS, ROLES
 from gpuaas_contract.wire import NoBody, Page, PageQuery
 
-from gpuaas_platform.call import Call, Origin
+from gpuaas_platform.call import Call, Origin, Owned, Owner
 from gpuaas_platform.identity import rules, store
 from gpuaas_platform.identity.tokens import store as token_store
 from gpuaas_platform.kit import db, ids, paging, structs
@@ -44,7 +44,7 @@ class Reach:
 
 
 async def create(tx: db.Tx, call: OwnerCall, name: str, reach: Reach) -> ServiceAccount:
-    rules.check_name(name)
+    rules.check_account_name(name)
     owner = call.owner
     if await store.SERVICE_ACCOUNTS.find(tx, f"{_OWNED} AND name = $2", _owner_id(call), name):
         kind = "project" if owner.project_id else "organisation"
@@ -74,11 +74,16 @@ async def bind(tx: db.Tx, call: AccountCall, reach: Reach) -> ServiceAccount:
 async def set_reach(
     tx: db.Tx, origin: Origin, account: ServiceAccount, reach: Reach, reason: str = ""
 ) -> ServiceAccount:
-    """Save the apps and permissions of an account. They count from its next request on."""
+    """Save the apps and permissions of an account. They count from its next request on. If the permissions change, the
+    projects that accept the account get the event too."""
     bound = msgspec.structs.replace(account, apps=sorted(reach.apps), permissions=sorted(reach.permissions))
     await store.SERVICE_ACCOUNTS.save(tx, bound)
     payload = structs.pick(ServiceAccountBound, bound, was=account.apps, bound_by=origin.caller.actor_id, reason=reason)
-    await record.emit(tx, origin, "identity.service_account.bound", payload, bound)
+    accepting = await store.accepting_projects(tx, [bound.service_account_id])
+    concerned = accepting.get(bound.service_account_id, []) if bound.permissions != account.permissions else []
+    owners: list[Owned] = [bound, *(Owner(bound.org_id, project_id) for project_id in concerned)]
+    for owner in owners:
+        await record.emit(tx, origin, "identity.service_account.bound", payload, owner)
     return bound
 
 
@@ -98,11 +103,14 @@ async def get(reader: db.Reader, call: AccountCall) -> ServiceAccount:
 
 async def owned(reader: db.Reader, owner_id: str, named: str) -> ServiceAccount | None:
     """Return the account of a project or organisation with this id or name. A deleted one is found only by its id."""
-    account = await store.SERVICE_ACCOUNTS.get(reader, named)
-    if account is None:
-        accounts = await store.SERVICE_ACCOUNTS.find(reader, f"{_OWNED} AND name = $2", owner_id, named)
-        account = next(iter(accounts), None)
-    return account if account is not None and store.owner_of(account) == owner_id else None
+    where = "project_id = $1 AND (service_account_id = $2 OR (name = $2 AND state <> 'deleted'))"
+    return rules.with_id_or_name(await store.SERVICE_ACCOUNTS.find(reader, where, owner_id, named), named)
+
+
+async def accepted(reader: db.Reader, project_id: str, named: str) -> store.Acceptance | None:
+    """Return the acceptance, by a project, of the account with this id or name."""
+    present = await store.ACCEPTED_ACCOUNTS.find(reader, "project_id = $1", project_id)
+    return rules.with_id_or_name(present, named)
 
 
 async def owned_by(reader: db.Reader, project_id: str) -> list[str]:
@@ -114,6 +122,17 @@ async def active(reader: db.Reader, project_id: str, named: str) -> ServiceAccou
     name, one that it accepts. None if there is none."""
     account = await owned(reader, project_id, named) or await _accepted(reader, project_id, named)
     return account if account is not None and account.state == "active" else None
+
+
+async def check_works_in(tx: db.Tx, account_id: str, project_id: str) -> None:
+    """Refuse an account that was disabled, or that the project dismissed, after its request was admitted. A use case
+    that gives it a lease checks this in its transaction: the end of access also ends the leases, but only those that
+    exist."""
+    account = await store.SERVICE_ACCOUNTS.get(tx, account_id)
+    if account is None or account.state != "active":
+        raise errors.TokenInvalid
+    if not await store.works_in(tx, account_id, project_id):
+        raise errors.NotFound
 
 
 to_bind = store.accounts_to_bind
@@ -189,9 +208,8 @@ async def _key(tx: db.Tx, call: KeyCall) -> ServiceAccountKeyInfo:
 
 
 async def _accepted(reader: db.Reader, project_id: str, named: str) -> ServiceAccount | None:
-    present = await store.ACCEPTED_ACCOUNTS.find(reader, "project_id = $1", project_id)
-    ids_of = [item.service_account_id for item in present if named in (item.service_account_id, item.name)]
-    return await store.SERVICE_ACCOUNTS.get(reader, ids_of[0]) if ids_of else None
+    acceptance = await accepted(reader, project_id, named)
+    return await store.SERVICE_ACCOUNTS.get(reader, acceptance.service_account_id) if acceptance else None
 
 
 def _owner_id(call: Call) -> str:

@@ -146,13 +146,16 @@ class Operation:
 
     def inputs_as(self, kind: type[Inputs]) -> Inputs:
         """Return the inputs as a struct or dataclass of the app: for an action, those of its caller; for other kinds,
-        those of the instance after the operation. If they do not fit, the operation fails and names the field.
+        those of the instance after the operation. If they do not fit, an action is refused and another operation fails;
+        both name the field. Call it before the first change.
 
             class Settings(msgspec.Struct):
                 port: int = 7000
 
             port = op.inputs_as(Settings).port"""
-        return inputs.converted(self.inputs if self.kind == "action" else self.inputs_after, kind)
+        if self.kind == "action":
+            return inputs.of_caller(self.inputs, kind, action=self.action, instance_name=self.instance.name)
+        return inputs.converted(self.inputs_after, kind)
 
     @property
     def to_do(self) -> tuple[Member, ...]:
