@@ -3,7 +3,7 @@
 The platform counts bytes of JSON, after characters that it refuses were replaced. A character takes up to six."""
 
 import bisect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,19 +13,49 @@ from gpuaas_contract.runtime import RESULT_BYTES_MAX
 ROWS_BYTES_MAX = RESULT_BYTES_MAX - 16_384
 """What the rows of a result may take. The rest is for its note and other fields."""
 
-__all__ = ["ROWS_BYTES_MAX", "rows_within", "text_within"]
+LINE_BYTES_MAX = 8_000
+"""What one line of printed text may take."""
+_ROW_BYTES = 64
+"""What a row with a line may take besides the line: names of fields, and a number."""
+
+__all__ = ["LINE_BYTES_MAX", "ROWS_BYTES_MAX", "first_rows", "last_lines", "rows_within", "text_within"]
+
+
+def first_rows(rows: Iterable[Mapping[str, Any]], total: int, advice: str = "") -> dict[str, Any]:
+    """Return a result with the first rows, as many as fit. If there are more in total, its note counts both and has the
+    advice.
+
+    result = results.first_rows(({"job": job} for job in jobs[:500]), len(jobs), "Filter by login for others.")"""
+    kept = rows_within(rows)
+    note = f"The first {len(kept)} of {total}. {advice}".rstrip()
+    return {"rows": kept} | ({"note": note} if len(kept) < total else {})
+
+
+def last_lines(lines: Sequence[str]) -> list[str]:
+    """Return the last lines of what a program printed, as many as fit. Of a very long line, its beginning is kept.
+
+    rows = [{"line": line} for line in results.last_lines(text.splitlines())]"""
+    kept, left = list[str](), ROWS_BYTES_MAX
+    for line in reversed(lines):
+        short = text_within(line, LINE_BYTES_MAX)
+        left -= _size(short) + _ROW_BYTES
+        if left < 0:
+            break
+        kept.append(short)
+    return kept[::-1]
 
 
 def rows_within(rows: Iterable[Mapping[str, Any]], bytes_max: int = ROWS_BYTES_MAX) -> list[Mapping[str, Any]]:
-    """Return the first rows, as many as fit. For the last ones, reverse the rows and what is returned.
+    """Return the first rows, as many as fit. Characters of texts that the platform refuses are replaced.
 
-    rows = results.rows_within({"line": line} for line in text.splitlines())"""
+    rows = results.rows_within({"job": job} for job in jobs)"""
     kept, left = list[Mapping[str, Any]](), bytes_max
     for row in rows:
-        left -= len(characters.replaced(msgspec.json.encode(row))) + 1
+        clean = {name: _clean(value) if isinstance(value, str) else value for name, value in row.items()}
+        left -= len(characters.replaced(msgspec.json.encode(clean))) + 1
         if left < 0:
             break
-        kept.append(row)
+        kept.append(clean)
     return kept
 
 
@@ -33,11 +63,15 @@ def text_within(text: str, bytes_max: int) -> str:
     """Return the beginning of a text that takes at most so many bytes. No character is cut into halves, and those that
     the platform refuses are replaced.
 
-    row = {"line": results.text_within(line, 8_000)}"""
-    # What programs print can have half a character pair, which UTF-8 cannot express.
-    clean = characters.clean(text[:bytes_max]).encode(errors="replace").decode()
+    row = {"line": results.text_within(text, 8_000)}"""
+    clean = _clean(text[:bytes_max])
     lengths = range(len(clean) + 1)
     return clean[: bisect.bisect_right(lengths, bytes_max, key=lambda length: _size(clean[:length])) - 1]
+
+
+def _clean(text: str) -> str:
+    # What programs print can have half a character pair, which UTF-8 cannot express.
+    return characters.clean(text).encode(errors="replace").decode()
 
 
 def _size(text: str) -> int:

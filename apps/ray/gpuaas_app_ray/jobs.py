@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from gpuaas_sdk import results
 from gpuaas_sdk.controller import Operation, cluster
 
 from gpuaas_app_ray import plan
@@ -29,12 +30,13 @@ async def stop(op: Operation) -> dict[str, Any]:
 
 
 async def listed(op: Operation) -> dict[str, Any]:
-    return plan.job_table(await _api(op, "GET"))
+    newest = sorted(await _api(op, "GET"), key=lambda job: job["start_time"] or 0, reverse=True)
+    return results.first_rows(map(plan.job_row, newest[:200]), len(newest), "They are the newest jobs.")
 
 
 async def logs(op: Operation) -> dict[str, Any]:
     text = str((await _api(op, "GET", f"{op.inputs['job']}/logs"))["logs"] or "")
-    return {"rows": plan.output_rows(text)}
+    return {"rows": [{"line": line} for line in results.last_lines(text.splitlines()[-1000:])]}
 
 
 async def demand(op: Operation) -> dict[str, Any]:

@@ -5,11 +5,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from gpuaas_sdk import results
-
 HEAD, WORKER = "head", "worker"
 WORKERS_MAX = 64
-LINES_MAX, LINE_BYTES_MAX, JOBS_MAX = 1000, 8_000, 200
 OBJECT_STORE_MIB_MIN = 80
 """Ray does not start with less."""
 
@@ -44,17 +41,3 @@ def job_row(job: Mapping[str, Any]) -> dict[str, Any]:
     shown = {name: datetime.fromtimestamp(ms / 1000, UTC).isoformat() for name, ms in times.items() if ms}
     texts = {name: str(job[name] or "")[:500] for name in ("status", "entrypoint", "message")}
     return {"job": job["submission_id"] or job["job_id"], "started_at": None, "ended_at": None} | shown | texts
-
-
-def job_table(jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the newest jobs as the result of `job.list`, with a note if there are more."""
-    newest = sorted(jobs, key=lambda job: job["start_time"] or 0, reverse=True)
-    rows = results.rows_within(job_row(job) for job in newest[:JOBS_MAX])
-    note = {"note": f"The newest {len(rows)} of {len(jobs)} jobs."} if len(rows) < len(jobs) else {}
-    return {"rows": rows} | note
-
-
-def output_rows(text: str) -> list[Mapping[str, Any]]:
-    """Return the last lines that a job printed, as many as a result can have. A very long line has its beginning."""
-    lines = reversed(text.splitlines()[-LINES_MAX:])
-    return results.rows_within({"line": results.text_within(line, LINE_BYTES_MAX)} for line in lines)[::-1]

@@ -2,10 +2,7 @@
 
 from typing import Any
 
-import msgspec
-import pytest
 from gpuaas_app_ray import plan
-from gpuaas_contract.runtime import RESULT_BYTES_MAX
 
 FACTS = (8, 64_000, 20_000)
 
@@ -63,22 +60,3 @@ def test_a_job_that_runs_has_no_end() -> None:
     assert row["started_at"] == "1970-01-01T00:00:01+00:00"
     assert row["ended_at"] is None
     assert row["message"] == ""
-
-
-@pytest.mark.parametrize("character", ["x", "\N{GRINNING FACE}", '"'])
-def test_the_output_of_a_job_fits_into_a_result_in_every_language(character: str) -> None:
-    text = "\n".join([*(f"{number} {character * 500}" for number in range(2_000)), character * 1_000_000, "the end"])
-    rows = plan.output_rows(text)
-    assert len(msgspec.json.encode({"rows": rows})) <= RESULT_BYTES_MAX
-    assert [row["line"][:4] for row in rows[-3:]] == ["1999", character * 4, "the "]
-    assert len(rows) > 100
-
-
-def test_the_newest_jobs_fit_into_a_result() -> None:
-    texts = {"status": "FAILED", "entrypoint": "\N{GRINNING FACE}" * 500, "message": "x" * 5_000}
-    jobs = [{"submission_id": f"j{number}", "start_time": number, "end_time": 7} | texts for number in range(300)]
-    table = plan.job_table(jobs)
-    assert len(msgspec.json.encode(table)) <= RESULT_BYTES_MAX
-    assert [row["job"] for row in table["rows"][:2]] == ["j299", "j298"]
-    assert table["note"] == f"The newest {len(table['rows'])} of 300 jobs."
-    assert "note" not in plan.job_table(jobs[:10])

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 import msgspec
+from gpuaas_sdk import results
 from gpuaas_sdk.controller import Operation, Refused
 from gpuaas_sdk.machine import Machine
 
@@ -17,9 +18,6 @@ from gpuaas_app_slurm.workload.job_records import JobRecord
 from gpuaas_app_slurm.workload.queue import JobOutput, QueuedJob
 
 ROWS_MAX = 500
-RESULT_BYTES_MAX = 200_000
-"""A result stays below the limit of the platform; filters narrow it. People choose the names of jobs and write any
-bytes into their output, so the size counts, not only the number of rows."""
 PATH_SHOWN_MAX = 500
 STATES = {"all": "", "running": "running", "pending": "pending"}
 
@@ -182,28 +180,14 @@ def _lines(asked: ReadLogs, job: JobOutput, text: str | None) -> dict[str, Any]:
         return {"rows": [], "note": f"Job {asked.job} is {job.state}: {job.node} has no file {path}."}
     # As `tail` counts them: `splitlines` would also split at characters that programs print within a line.
     written = text.removesuffix("\n").split("\n") if text else []
-    lines = [line[:2000] for line in written[-asked.lines :]]
-    kept = _fitting(reversed([{"number": 0, "line": line} for line in lines]))
-    rows = [{"number": number, "line": row["line"]} for number, row in enumerate(reversed(kept), start=1)]
+    wanted = written[-asked.lines :]
+    rows = [{"number": number, "line": line} for number, line in enumerate(results.last_lines(wanted), start=1)]
     note = f"The end of {path} on {job.node}. Job {asked.job} is {job.state}."
-    missing = len(lines) - len(rows)
+    missing = len(wanted) - len(rows)
     return {"rows": rows, "note": note + (f" {missing} earlier lines are left out: too long." if missing else "")}
 
 
 def _table(jobs: Iterable[QueuedJob]) -> dict[str, Any]:
     listed = list(jobs)
-    table: dict[str, Any] = {"rows": (rows := _fitting(job.row() for job in listed[:ROWS_MAX]))}
-    if len(listed) > len(rows):
-        table["note"] = f"The first {len(rows)} of {len(listed)} jobs. Filter by login, state or partition for others."
-    return table
-
-
-def _fitting(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the first rows, as many as a result can have. Pure."""
-    kept, left = list[dict[str, Any]](), RESULT_BYTES_MAX
-    for row in rows:
-        left -= len(msgspec.json.encode(row)) + 1
-        if left < 0:
-            break
-        kept.append(row)
-    return kept
+    rows = (job.row() for job in listed[:ROWS_MAX])
+    return results.first_rows(rows, len(listed), "Filter by login, state or partition for others.")

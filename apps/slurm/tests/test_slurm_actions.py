@@ -143,7 +143,7 @@ async def test_the_queue_is_shown_with_filters(cluster: Cluster) -> None:
 async def test_a_long_queue_is_cut_and_the_result_names_how_many_there_are(cluster: Cluster) -> None:
     cluster.slurm.jobs = [FakeJob(number) for number in range(1, 702)]
     ended = await cluster.act("queue.read")
-    assert (len(rows(ended, "job_id")), "500 of 701 jobs" in ended.result["note"]) == (500, True)
+    assert (len(rows(ended, "job_id")), "500 of 701. Filter" in ended.result["note"]) == (500, True)
 
 
 async def test_people_cancel_their_own_jobs_as_themselves_and_no_others(cluster: Cluster) -> None:
@@ -229,12 +229,12 @@ async def test_many_lines_that_grow_in_a_result_are_cut_at_the_front(cluster: Cl
 
 
 async def test_a_person_with_long_job_names_does_not_stop_the_list_of_the_queue(cluster: Cluster) -> None:
-    cluster.slurm.jobs = [FakeJob(number, user="bob", name=1000 * "\x01", node="") for number in range(1, 301)]
-    cluster.slurm.jobs += [FakeJob(400, user="ada")]
+    cluster.slurm.jobs = [FakeJob(number, user="bob", name=1000 * "\N{GRINNING FACE}", node="") for number in range(1, 500)]
+    cluster.slurm.jobs += [FakeJob(500, user="ada")]
     ended = await cluster.act("queue.read")
     assert fits(ended)
-    assert f"first {len(rows(ended, 'job_id'))} of 301 jobs" in ended.result["note"]
-    assert rows(await cluster.act("queue.read", login="ada"), "job_id") == ["400"]
+    assert f"first {len(rows(ended, 'job_id'))} of 500." in ended.result["note"]
+    assert rows(await cluster.act("queue.read", login="ada"), "job_id") == ["500"]
 
 
 def test_sums_of_usage_count_the_jobs_that_started_in_the_period() -> None:

@@ -719,7 +719,7 @@ CREATE TABLE service_account_keys (
 );
 CREATE INDEX service_account_keys_by_account ON service_account_keys (service_account_id, key_id);
 
--- A service account of a project or an organisation. Written by: identity.
+-- A service account. `project_id` has the owner: the id of a project or of an organisation. Written by: identity.
 CREATE TABLE service_accounts (
     service_account_id TEXT NOT NULL,
     project_id         TEXT NOT NULL,
