@@ -107,6 +107,17 @@ class Admissions:
         return admission
 
 
+async def check_works_in(tx: db.Tx, account_id: str, project_id: str) -> None:
+    """Refuse an account that was disabled, or that the project dismissed, after its request was admitted. A use case
+    that gives it a lease checks this in its transaction: the end of access also ends the leases, but only those that
+    exist."""
+    account = await store.SERVICE_ACCOUNTS.get(tx, account_id)
+    if account is None or account.state != "active":
+        raise errors.TokenInvalid
+    if not await store.works_in(tx, account_id, project_id):
+        raise errors.NotFound
+
+
 async def _read(reader: db.Reader, key: _Key, now: datetime.datetime) -> Admission:
     token, project_id, org_id, app_slug = key
     app = authority.app_scope(app_slug) if app_slug else ""

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gpuaas_platform.call import Call
 from gpuaas_platform.catalog import permissions as app_permissions
 from gpuaas_platform.catalog import service as catalog
-from gpuaas_platform.identity.accounts import service as accounts
+from gpuaas_platform.identity import admission
 from gpuaas_platform.instances import events, holds
 from gpuaas_platform.instances import service as instances
 from gpuaas_platform.kit import clock, db, structs
@@ -100,7 +100,7 @@ async def _next(
 
 
 async def _claim(tx: db.Tx, call: Call[ProjectPath], body: runtime.ClaimOperation) -> runtime.Claim:
-    await accounts.check_works_in(tx, call.caller.actor_id, call.path.project_id)
+    await admission.check_works_in(tx, call.caller.actor_id, call.path.project_id)
     held, waiting = await _next(tx, call, body)
     operation = await _take(tx, call, waiting, body) if waiting else held
     if operation is None:

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from gpuaas_platform.allocations import service as allocations
 from gpuaas_platform.call import Call, Site, system_origin
 from gpuaas_platform.catalog import service as catalog
-from gpuaas_platform.identity.accounts import service as accounts
+from gpuaas_platform.identity import admission
 from gpuaas_platform.instances import breakers, holds, stewardships
 from gpuaas_platform.instances import service as instances
 from gpuaas_platform.instances.stewardships import Deployed, Row
@@ -46,7 +46,7 @@ async def admit(call: Call[ProjectPath], body: RenewStewardships) -> RenewStewar
 async def renew(tx: db.Tx, call: Call[ProjectPath], body: RenewStewardships) -> Stewardships:
     """Renew the stewardships that the caller holds, and take free ones. The number of SQL statements does not depend on
     the number of instances, except for one statement per hundred that change."""
-    await accounts.check_works_in(tx, call.caller.actor_id, call.path.project_id)
+    await admission.check_works_in(tx, call.caller.actor_id, call.path.project_id)
     taker = rules.Taker(body.holder, call.caller.actor_id, call.now + datetime.timedelta(seconds=body.lease_s))
     deployed = await stewardships.of_app(tx, call.path.project_id, body.app_slug)
     operated = {item.instance_id: item for item in deployed if item.operator_id in ("", taker.actor_id)}

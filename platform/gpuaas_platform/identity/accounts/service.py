@@ -124,17 +124,6 @@ async def active(reader: db.Reader, project_id: str, named: str) -> ServiceAccou
     return account if account is not None and account.state == "active" else None
 
 
-async def check_works_in(tx: db.Tx, account_id: str, project_id: str) -> None:
-    """Refuse an account that was disabled, or that the project dismissed, after its request was admitted. A use case
-    that gives it a lease checks this in its transaction: the end of access also ends the leases, but only those that
-    exist."""
-    account = await store.SERVICE_ACCOUNTS.get(tx, account_id)
-    if account is None or account.state != "active":
-        raise errors.TokenInvalid
-    if not await store.works_in(tx, account_id, project_id):
-        raise errors.NotFound
-
-
 to_bind = store.accounts_to_bind
 
 
