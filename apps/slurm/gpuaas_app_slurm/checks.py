@@ -73,6 +73,7 @@ def of_controller(machine: Machine, seen: Observed, clock: Finding | None = None
         *_accounting(machine, seen),
         *_rotation(machine, seen),
         *_rest(machine, seen),
+        *_own_reporter(machine, seen),
         *_of_machine(machine, seen.own),
     ]
     return sorted(findings, key=lambda finding: finding.status != "failed")
@@ -275,8 +276,18 @@ def _reporter(machine: Machine, node: ObservedNode | None, closer: Closer | None
     if node is None or not node.is_stale or closer is None or not closer.scheduler.ok:
         return
     if closer.units.get(footprint.REPORTER_UNIT, "inactive") != "active":
-        reason = f"the health reporter on {machine.name} does not run, so its disks, clock and files are not checked"
-        yield Finding("ReporterDown", "degraded", reason, machine.repair, repairs=True)
+        yield _reporter_down(machine, "does not run, so its disks, clock and files are not checked")
+
+
+def _own_reporter(machine: Machine, seen: Observed) -> Iterator[Finding]:
+    """The watch reads the report on the machine itself, so one that stays away is the reporter's fault."""
+    if seen.own.is_stale:
+        yield _reporter_down(machine, "does not run or hangs, so its disks and files are not checked")
+
+
+def _reporter_down(machine: Machine, fault: str) -> Finding:
+    reason = f"the health reporter on {machine.name} {fault}"
+    return Finding("ReporterDown", "degraded", reason, machine.repair, repairs=True)
 
 
 def _drained(machine: Machine, node: ObservedNode | None) -> Iterator[Finding]:

@@ -195,6 +195,12 @@ def test_faults_of_the_controller_machine_are_distinguished(changes: dict[str, A
     assert (worst.code, worst.status, worst.repairs) == (code, status, True)
 
 
+def test_a_dead_reporter_of_the_controller_machine_is_found_and_repaired() -> None:
+    (dead,) = checks.of_controller(MACHINE, cluster(own=Reported()))
+    assert (dead.code, dead.status, dead.repairs) == ("ReporterDown", "degraded", True)
+    assert dead.fix == "gpuaas member repair slurm gpu-2"
+
+
 def verdicts(member: AMember, seen: Observed, **closer: Closer) -> tuple[plan.Verdict, ...]:
     return plan.decide("slurm", [CONTROLLER, member], seen, {"mem_2": closer["at"]} if closer else {}).verdicts[1:]
 

@@ -269,7 +269,38 @@ def test_a_clock_that_is_far_off_is_shown_after_the_second_report(
 def test_a_machine_of_slurmctld_without_a_reporter_has_no_report(slurm: Slurm, slurmd_port: int) -> None:
     slurm.nodes(1, slurmd_port)
     (slurm.folder / "health.json").unlink()
-    assert (look({}).own.report, look({}).own.is_stale) == (None, True)
+    assert look({}).own.report is None
+
+
+@pytest.mark.parametrize("is_deleted", [False, True], ids=["it hangs", "it stopped"])
+def test_a_reporter_of_slurmctld_s_machine_that_is_dead_is_seen_and_its_last_report_is_not_judged(
+    slurm: Slurm, slurmd_port: int, monkeypatch: pytest.MonkeyPatch, is_deleted: bool
+) -> None:
+    now = _clock(monkeypatch)
+    seen: dict[str, Any] = {}
+    slurm.nodes(1, slurmd_port)
+    slurm.own_report({"full": {"/": 1}, "up": 10, "t": time.time()})
+    assert look(seen).own.report == observed.Report(full={"/": 1})
+    if is_deleted:
+        (slurm.folder / "health.json").unlink()
+    now[0] += watch_program.OWN_STALE_S
+    assert not look(seen).own.is_stale, "a restart of the reporter takes some seconds"
+    now[0] += 1
+    assert look(seen).own == observed.Reported()
+    slurm.own_report({"full": {}, "up": 50, "t": time.time()})
+    assert look(seen).own == observed.Reported(report=observed.Report(), is_stale=False)
+
+
+def test_a_reporter_that_slurmctld_s_machine_never_had_is_missed_after_a_while(
+    slurm: Slurm, slurmd_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = _clock(monkeypatch)
+    seen: dict[str, Any] = {}
+    slurm.nodes(1, slurmd_port)
+    (slurm.folder / "health.json").unlink()
+    assert not look(seen).own.is_stale
+    now[0] += watch_program.OWN_STALE_S + 1
+    assert look(seen).own.is_stale
 
 
 def test_the_program_prints_changes_and_signs_of_life_and_ends_with_its_connection(

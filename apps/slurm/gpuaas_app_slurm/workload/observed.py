@@ -110,7 +110,7 @@ class Observed(msgspec.Struct, frozen=True):
     nodes: dict[str, ObservedNode] | None
     """None if slurmctld did not answer: then nothing is known about nodes."""
     own: Reported
-    """Report of the machine of slurmctld."""
+    """Report of the machine of slurmctld; without its content if it is old, so that nobody judges from it."""
     version: str = ""
     """Version of the slurmctld that runs."""
     associations: dict[str, bool] = {}
@@ -179,7 +179,7 @@ def parse(line: str, cluster_name: str) -> Observed:
         scheduler=state.controller_answers(read.ping),
         accounting=state.accounting_answers(read.accounting, cluster_name),
         nodes=None if read.nodes is None else {node.name: node for node in read.nodes},
-        own=read.own,
+        own=Reported() if read.own.is_stale else read.own,
         version=read.version,
         associations=_associations(read.associations),
         unplaced=read.unplaced,

@@ -25,6 +25,9 @@ SIGN_OF_LIFE_S = 6.0
 STALE_S = 5.0
 """A machine whose report has not changed for this long, at two looks in a row, gets a closer look. A frozen machine
 accepts connections, so only this shows it; with the closer look it must be seen within 15 seconds."""
+OWN_STALE_S = 30.0
+"""After so long without a new report, the reporter of this machine does not run or hangs. It is longer than the slowest
+report takes, and than a restart of the reporter, during which there is no file."""
 PROBE_S = 2.0
 COMMAND_S = 4.0
 VERSION_S = 30.0
@@ -196,7 +199,15 @@ def own_report(seen: dict[str, Any]) -> dict[str, Any]:
             report = parsed(file.read())
     except OSError:
         report = None
-    return {"report": without_times(report), **freshness("", report, seen)}
+    return {"report": without_times(report), **freshness("", report, seen), "is_stale": own_is_stale(report, seen)}
+
+
+def own_is_stale(report: dict[str, Any] | None, seen: dict[str, Any]) -> bool:
+    """Return whether this machine has written no report for a while. One that was missing from the start counts too."""
+    now, known = time.monotonic(), seen.get("own ")
+    if known is None or (report is not None and report["up"] != known["up"]):
+        known = seen["own "] = {"at": now, "up": None if report is None else report["up"]}
+    return bool(now - known["at"] > OWN_STALE_S)
 
 
 def freshness(name: str, report: dict[str, Any] | None, seen: dict[str, Any]) -> dict[str, Any]:
