@@ -18,8 +18,6 @@ On machines, 30 s were accepted and 120 s were not."""
 LOGIN_AHEAD_S, LOGIN_BEHIND_S = 600, -3600
 """A machine whose clock is further ahead or behind refuses every certificate of the platform."""
 HEALTH_CHECK = "/etc/slurm/gpuaas/health-check"
-HEALTH_CHECK_PREFIX = "gpuaas-check:"
-"""The reason of each drain by Slurm's own health check of a node starts with this text."""
 _CONTROLLER_UNITS = {"mariadb": "DatabaseDown", "slurmdbd": "AccountingDown"}
 REFUSED = "Permission denied"
 """In the error of a login: the machine answers and refuses the certificate."""
@@ -104,6 +102,9 @@ def of_worker(
     if not findings and closer is not None and not closer.scheduler.ok and node is not None and node.is_stale:
         findings = [_cluster_unreachable(machine, closer)]
     findings = sorted(findings, key=lambda finding: finding.status != "failed")
+    if _is_down_by_others(node):
+        # Every repair restarts slurmd of a node that is down. It would register, and Slurm would return it to service.
+        findings = [msgspec.structs.replace(finding, repairs=False) for finding in findings]
     off_s = clock_off_s(node, closer)
     return _wrong_elsewhere(findings, clock, off_s) if clock else _clock_first(findings, off_s)
 
@@ -261,15 +262,20 @@ def _registered(machine: Machine, node: ObservedNode | None, closer: Closer | No
     answers = closer is None or closer.scheduler.ok
     if not answers:
         reason += f"; from the machine itself, {closer.scheduler.reason if closer else ''}"
-    if _set_by_a_person(node):
-        yield Finding("NodeDown", "failed", reason, f"ask {node.reason_by}, then: {_resume(machine)}")
+    if _is_down_by_others(node):
+        yield _externally_down(machine, node)
     else:
         yield Finding("NodeDown", "failed", reason, machine.repair, repairs=True)
 
 
-def _set_by_a_person(node: ObservedNode) -> bool:
-    """Whether a person took the node out of service: that is theirs to lift."""
-    return bool(node.reason) and node.reason_by not in ("", "root", "slurm")
+def _is_down_by_others(node: ObservedNode | None) -> bool:
+    return node is not None and state.down_by_others(node.as_node())
+
+
+def _externally_down(machine: Machine, node: ObservedNode) -> Finding:
+    by = "" if node.reason_by == state.SLURM_USER else node.reason_by
+    reason = f"{by or 'someone'} set node {machine.name} down: {node.reason}"
+    return Finding("ExternallyDown", "degraded", reason, f"ask {by or 'who set it'}, then: {_resume(machine)}")
 
 
 def _reporter(machine: Machine, node: ObservedNode | None, closer: Closer | None) -> Iterator[Finding]:
@@ -293,7 +299,7 @@ def _reporter_down(machine: Machine, fault: str) -> Finding:
 def _drained(machine: Machine, node: ObservedNode | None) -> Iterator[Finding]:
     if node is None or "DRAIN" not in node.flags:
         return
-    if node.reason.startswith(HEALTH_CHECK_PREFIX):
+    if node.reason.startswith(state.CHECK_PREFIX):
         reason = f"the health check of Slurm drained node {machine.name}: {node.reason}"
         fix = f"correct what it names; the next check resumes the node. To check now: {machine.as_root(HEALTH_CHECK)}"
         yield Finding("HealthCheckFailed", "degraded", reason, fix)

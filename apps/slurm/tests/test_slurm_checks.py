@@ -112,10 +112,17 @@ def test_a_sound_worker_has_no_finding() -> None:
             True,
         ),
         (
-            node(flags=frozenset({"DOWN"}), reason="bad fan", reason_by="ada"),
+            node(flags=frozenset({"DOWN"}), reason="bad fan : Not responding", reason_by="slurm"),
             Closer(report=SOUND),
             "NodeDown",
             "failed",
+            True,
+        ),
+        (
+            node(flags=frozenset({"DOWN"}), reason="bad fan", reason_by="ada"),
+            Closer(report=SOUND),
+            "ExternallyDown",
+            "degraded",
             False,
         ),
         (
@@ -167,6 +174,34 @@ def test_each_fault_of_a_worker_is_found_with_a_reason_and_a_fix(
     assert (worst.code, worst.status, worst.repairs) == (code, status, repairs)
     assert "gpu-2" in worst.reason
     assert "gpuaas " in worst.fix.rsplit(": ", 1)[-1], "the fix ends with a command"
+
+
+@pytest.mark.parametrize("flag", ["DOWN", "FAIL"])
+@pytest.mark.parametrize(
+    ("reason", "by"), [("bad fan", "root"), ("bad fan", ""), ("bad fan : reboot issued : reboot complete", "slurm")]
+)
+def test_a_node_that_a_person_set_down_is_shown_with_the_reason_and_never_repaired(
+    flag: str, reason: str, by: str
+) -> None:
+    down = node(flags=frozenset({flag}), reason=reason, reason_by=by)
+    (finding,) = found(down, Closer(report=SOUND))
+    assert (finding.code, finding.status, finding.repairs) == ("ExternallyDown", "degraded", False)
+    assert finding.reason == f"{by.replace('slurm', '') or 'someone'} set node gpu-2 down: {reason}"
+    assert finding.fix.endswith(": gpuaas ssh gpu-2 --root -- sudo scontrol update nodename=gpu-2 state=resume")
+
+
+def test_no_other_fault_of_a_node_that_a_person_set_down_is_repaired_because_that_would_lift_it() -> None:
+    down = node(flags=frozenset({"DOWN"}), reason="bad fan", reason_by="root", slurmd_port="refused", is_stale=True)
+    findings = found(down, Closer(report=Report(key="bb"), units={"slurmd": "inactive"}))
+    assert {(each.code, each.repairs) for each in findings} == {
+        (code, False) for code in ("KeyMismatch", "SlurmdDown", "ExternallyDown", "ReporterDown")
+    }
+
+
+@pytest.mark.parametrize("reason", ["", "gpuaas:op_1: machine given up", "gpuaas: removed by force", "gpuaas-check: x"])
+def test_a_node_that_the_app_itself_set_down_is_repaired(reason: str) -> None:
+    down = node(flags=frozenset({"DOWN"}), reason=reason, reason_by="root")
+    assert [(each.code, each.repairs) for each in found(down, Closer(report=SOUND))] == [("NodeDown", True)]
 
 
 def test_a_report_that_is_only_late_is_no_fault() -> None:

@@ -11,6 +11,15 @@ from gpuaas_sdk.checks import Check
 DRAIN_PREFIX = "gpuaas:"
 """The reason of every drain by this app starts with this text."""
 
+CHECK_PREFIX = "gpuaas-check:"
+"""The reason of every drain by Slurm's health check program, which this app wrote, starts with this text."""
+
+SLURM_USER = "slurm"
+"""slurmctld runs as this user, and is the author of each reason that it sets itself, such as `Not responding`."""
+
+REBOOT_COMPLETE = "reboot complete"
+"""slurmctld adds this to the reason of a node that a person rebooted in order to have it down afterwards."""
+
 GIVEN_UP = "machine given up"
 """The end of the reason of a node whose machine did not answer when its member was removed or replaced by force."""
 
@@ -203,6 +212,15 @@ def drained_by_app(node: Node) -> bool:
 
 def drained_by_others(node: Node) -> bool:
     return "DRAIN" in node.flags and not node.reason.startswith(DRAIN_PREFIX)
+
+
+def down_by_others(node: Node) -> bool:
+    """Return whether a person took the node out of service as `down` or `fail`. Root is a person: slurmctld sets its own
+    reasons as its own user, and slurmd, which runs as root, only drains. If slurmctld takes down a node with a person's
+    reason, it adds its own and becomes the author. A reason of unknown author counts as a person's."""
+    if not node.flags & {"DOWN", "FAIL"} or not node.reason or node.reason.startswith((DRAIN_PREFIX, CHECK_PREFIX)):
+        return False
+    return node.reason_by != SLURM_USER or node.reason.endswith(REBOOT_COMPLETE)
 
 
 def given_up_reason(operation_id: str) -> str:
