@@ -106,6 +106,22 @@ def test_a_disk_is_full_if_it_has_few_bytes_or_few_files_left(
     assert collected().full == ({} if shown is None else {str(machine.folder): shown})
 
 
+@pytest.mark.parametrize("is_own", [True, False], ids=["its own", "that of /"])
+def test_a_full_file_system_of_the_database_is_named_if_it_is_its_own(
+    monkeypatch: pytest.MonkeyPatch, is_own: bool
+) -> None:
+    free = {"/var/lib/mysql": 1, "/": 50 if is_own else 1}
+
+    def stat(path: str) -> SimpleNamespace:
+        return SimpleNamespace(st_dev=int(is_own and path == "/var/lib/mysql"))
+
+    def statvfs(path: str) -> SimpleNamespace:
+        return SimpleNamespace(f_blocks=100, f_files=0, f_bavail=free.get(path, 50))
+
+    monkeypatch.setattr(reporter_program, "os", SimpleNamespace(stat=stat, statvfs=statvfs))
+    assert reporter_program.full_disks() == {"/var/lib/mysql" if is_own else "/": 1}
+
+
 def test_a_file_that_was_edited_or_deleted_is_named(machine: TheMachine) -> None:
     machine.wrote("same.conf", "a\n")
     edited, deleted = machine.wrote("edited.conf", "a\n"), machine.wrote("deleted.conf", "a\n")

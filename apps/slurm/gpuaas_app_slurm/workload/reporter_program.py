@@ -29,7 +29,8 @@ TIME_SERVICES = ("chrony", "chronyd", "systemd-timesyncd", "ntpsec", "ntpd", "nt
 UNIT_FOLDERS = ("/etc/systemd/system", "/usr/lib/systemd/system")
 OPTIONS = {"slurmrestd": "/etc/systemd/system/slurmrestd.service.d/gpuaas.conf"}
 """Units that only some clusters have, and the file that the app writes for each."""
-DISKS = ("/", "/var", "/var/lib/slurm", "/tmp")
+DISKS = ("/", "/var", "/var/lib/slurm", "/var/lib/mysql", "/tmp")
+"""Folders whose file systems are measured. Of several on the same file system, the first is named."""
 EVERY_S = 3.0
 STUCK_S = 10.0
 """A unit that has been starting for this long does not start."""
