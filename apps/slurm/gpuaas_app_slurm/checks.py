@@ -73,6 +73,7 @@ def of_controller(machine: Machine, seen: Observed, clock: Finding | None = None
         *_rest(machine, seen),
         *_own_reporter(machine, seen),
         *_of_machine(machine, seen.own),
+        *_own_version(machine, seen),
     ]
     return sorted(findings, key=lambda finding: finding.status != "failed")
 
@@ -371,7 +372,7 @@ def _version(machine: Machine, node: ObservedNode | None, head: Reported, versio
     if node is None or not node.version:
         return
     package = node.report.package if node.report else ""
-    restart, unfinished = machine.as_root("systemctl restart slurmd"), _unfinished_upgrade(node, head)
+    restart, unfinished = machine.as_root("systemctl restart slurmd"), _unfinished_upgrade(node.version, head)
     if package and not versions.is_of_package(node.version, package):
         reason = f"package {package} is installed on {machine.name}, but slurmd still runs {node.version}"
         yield Finding("VersionDrift", "degraded", reason, unfinished or restart)
@@ -380,11 +381,21 @@ def _version(machine: Machine, node: ObservedNode | None, head: Reported, versio
         yield Finding("VersionDrift", "degraded", reason, unfinished or f"install the same version, then: {restart}")
 
 
-def _unfinished_upgrade(node: ObservedNode, head: Reported) -> str:
-    """Return how to finish the upgrade that did not reach this node: it still runs the version of before. To install
+def _own_version(machine: Machine, seen: Observed) -> Iterator[Finding]:
+    """slurmctld is of its package, also after an upgrade: if it still runs the version of before, the upgrade did not
+    end. While it does not answer, its version is not known."""
+    package = seen.own.report.package if seen.own.report else ""
+    if package and seen.version and not versions.is_of_package(seen.version, package):
+        reason = f"package {package} is installed on {machine.name}, but slurmctld still runs {seen.version}"
+        unfinished = _unfinished_upgrade(seen.version, seen.own)
+        yield Finding("VersionDrift", "degraded", reason, unfinished or machine.as_root("systemctl restart slurmctld"))
+
+
+def _unfinished_upgrade(version: str, head: Reported) -> str:
+    """Return how to finish the upgrade that did not reach this daemon: it still runs the version of before. To install
     or restart something by hand would leave the upgrade unfinished, and the queue may wait for its end."""
     upgrade = head.report.upgrade if head.report else {}
-    if not upgrade or not versions.is_of_package(node.version, upgrade.get("package_version", "")):
+    if not upgrade or not versions.is_of_package(version, upgrade.get("package_version", "")):
         return ""
     retry = f"gpuaas op retry {upgrade['operation_id']} --reason TEXT"
     return f"the last upgrade did not end on this machine, finish it: {retry}"

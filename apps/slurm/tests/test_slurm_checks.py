@@ -63,6 +63,30 @@ def test_a_node_that_an_unfinished_upgrade_left_behind_names_the_upgrade() -> No
         assert "systemctl restart slurmd" in other.fix, "this node was not left behind by the upgrade"
 
 
+def of_controller(version: str, **report: Any) -> list[Finding]:
+    own = Reported(report=Report(**({"package": "24.11.5-4"} | report)), is_stale=False)
+    return checks.of_controller(MACHINE, cluster(own=own, version=version))
+
+
+def test_a_slurmctld_that_was_not_restarted_after_its_package_changed_is_found() -> None:
+    (drift,) = of_controller("24.11.1")
+    assert (drift.code, drift.status, drift.repairs) == ("VersionDrift", "degraded", False)
+    assert drift.reason == "package 24.11.5-4 is installed on gpu-2, but slurmctld still runs 24.11.1"
+    assert drift.fix == "gpuaas ssh gpu-2 --root -- sudo systemctl restart slurmctld"
+    assert of_controller("24.11.5") == []
+    assert of_controller("") == [], "slurmctld does not answer"
+    assert of_controller("24.11.5", package="") == []
+
+
+def test_a_slurmctld_that_an_unfinished_upgrade_left_behind_names_the_upgrade() -> None:
+    upgrade = {"operation_id": "op_7", "package_version": "23.11.1-2"}
+    (behind,) = of_controller("23.11.1", upgrade=upgrade)
+    assert behind.fix.endswith("finish it: gpuaas op retry op_7 --reason TEXT")
+    assert of_controller("24.11.5", upgrade=upgrade) == [], "the upgrade reached slurmctld"
+    (later,) = of_controller("24.11.1", upgrade=upgrade)
+    assert later.fix.endswith("systemctl restart slurmctld"), "someone changed the package after the upgrade"
+
+
 def test_a_daemon_of_another_patch_release_with_the_same_first_digits_is_found() -> None:
     packaged = msgspec.structs.replace(SOUND, package="24.11.50-4")
     (drift,) = found(node(version="24.11.5", report=packaged))

@@ -24,7 +24,7 @@ echo "scontrol $*" >> "{folder}/calls"
 case "$*" in
   ping) cat "{folder}/ping" ;;
   "show nodes --json") cat "{folder}/nodes.json" ;;
-  "show config") echo "SLURM_VERSION           = 24.11.5" ;;
+  "show config") echo "SLURM_VERSION           = $(cat "{folder}/version")" ;;
 esac
 """
 SACCTMGR = """#!/bin/sh
@@ -68,6 +68,7 @@ class Slurm:
         self.associations("|\nada|\nbob|0\n")
         self.ended("")
         self.jobs("")
+        self.version("24.11.5")
         self.own_report({"t": int(time.time()), "up": 5, "units": {"slurmctld": ["active", 0]}, "key": "eb8d92ea"})
 
     def ping(self, text: str) -> None:
@@ -85,6 +86,10 @@ class Slurm:
     def jobs(self, text: str) -> None:
         """Have squeue print these states."""
         (self.folder / "jobs").write_text(text)
+
+    def version(self, text: str) -> None:
+        """Have slurmctld run this version."""
+        (self.folder / "version").write_text(f"{text}\n")
 
     def own_report(self, report: dict[str, Any]) -> None:
         (self.folder / "health.json").write_text(json.dumps(report))
@@ -301,6 +306,25 @@ def test_a_reporter_that_slurmctld_s_machine_never_had_is_missed_after_a_while(
     assert not look(seen).own.is_stale
     now[0] += watch_program.OWN_STALE_S + 1
     assert look(seen).own.is_stale
+
+
+def test_the_version_of_slurmctld_is_read_at_each_look_only_while_it_is_not_that_of_its_package(
+    slurm: Slurm, slurmd_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _clock(monkeypatch)
+    seen: dict[str, Any] = {}
+    slurm.nodes(1, slurmd_port)
+
+    def reads(package: str, version: str) -> tuple[str, int]:
+        slurm.own_report({"up": 5, "t": time.time(), "package": package})
+        slurm.version(version)
+        return look(seen).version, slurm.calls().count("scontrol show config")
+
+    assert reads("1:24.11.1-4", "24.11.1") == ("24.11.1", 1)
+    assert reads("1:24.11.1-4", "24.11.1") == ("24.11.1", 1)
+    assert reads("1:24.11.10-2", "24.11.1") == ("24.11.1", 2), "an upgrade has installed the packages"
+    assert reads("1:24.11.10-2", "24.11.10") == ("24.11.10", 3), "it has restarted slurmctld"
+    assert reads("1:24.11.10-2", "24.11.10") == ("24.11.10", 3)
 
 
 def test_the_program_prints_changes_and_signs_of_life_and_ends_with_its_connection(

@@ -215,9 +215,9 @@ def drained_by_others(node: Node) -> bool:
 
 
 def down_by_others(node: Node) -> bool:
-    """Return whether a person took the node out of service as `down` or `fail`. Root is a person: slurmctld sets its own
-    reasons as its own user, and slurmd, which runs as root, only drains. If slurmctld takes down a node with a person's
-    reason, it adds its own and becomes the author. A reason of unknown author counts as a person's."""
+    """Return whether a person took the node out of service as `down` or `fail`. Root is a person: slurmctld sets its
+    own reasons as its own user, and slurmd, which runs as root, only drains. If slurmctld takes down a node that has a
+    person's reason, it adds its own and becomes the author. A reason of unknown author counts as a person's."""
     if not node.flags & {"DOWN", "FAIL"} or not node.reason or node.reason.startswith((DRAIN_PREFIX, CHECK_PREFIX)):
         return False
     return node.reason_by != SLURM_USER or node.reason.endswith(REBOOT_COMPLETE)

@@ -76,6 +76,7 @@ def look(cluster_name: str, seen: dict[str, Any], *, measures: bool = False) -> 
     ports = probe({node["name"]: (node["address"], node.pop("port")) for node in nodes})
     for node in nodes:
         node["slurmd_port"] = ports[node["name"]]
+    own = own_report(seen)
     return {
         "ping": ping,
         "accounting": accounting,
@@ -84,8 +85,8 @@ def look(cluster_name: str, seen: dict[str, Any], *, measures: bool = False) -> 
         "blocked_jobs": blocked_jobs(associations) if answers else {},
         "nodes": nodes if listed.startswith("{") else None,
         "ended": ended_jobs(seen) if answers and cluster_name in accounting.splitlines() else "",
-        "own": own_report(seen),
-        "version": running_version(seen) if answers else "",
+        "own": own,
+        "version": running_version(seen, (own["report"] or {}).get("package", "")) if answers else "",
         **({"measured": measured(listed_nodes(listed))} if measures and listed.startswith("{") else {}),
     }
 
@@ -260,10 +261,12 @@ def probe(addresses: dict[str, tuple[str, int]]) -> dict[str, Any]:
     return answers
 
 
-def running_version(seen: dict[str, Any]) -> str:
-    """Return the version of the running slurmctld, which changes rarely: it is read once in a while."""
-    known = seen.get("version ")
-    if known is None or time.monotonic() - known["at"] > VERSION_S:
+def running_version(seen: dict[str, Any], package: str) -> str:
+    """Return the version of the running slurmctld, which changes rarely: it is read once in a while, and at each look
+    while it is not that of the package. An upgrade changes both, and an old version would be reported as a fault."""
+    known, of_package = seen.get("version "), package.split(":")[-1].split("-")[0]
+    is_current = known is not None and (not package or known["text"] == of_package)
+    if known is None or not is_current or time.monotonic() - known["at"] > VERSION_S:
         lines = [line for line in run("scontrol", "show", "config").splitlines() if line.startswith("SLURM_VERSION")]
         known = seen["version "] = {"at": time.monotonic(), "text": lines[0].split("=", 1)[1].strip() if lines else ""}
     return str(known["text"])
