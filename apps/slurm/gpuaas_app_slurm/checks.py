@@ -387,8 +387,20 @@ def _own_version(machine: Machine, seen: Observed) -> Iterator[Finding]:
     package = seen.own.report.package if seen.own.report else ""
     if package and seen.version and not versions.is_of_package(seen.version, package):
         reason = f"package {package} is installed on {machine.name}, but slurmctld still runs {seen.version}"
-        unfinished = _unfinished_upgrade(seen.version, seen.own)
-        yield Finding("VersionDrift", "degraded", reason, unfinished or machine.as_root("systemctl restart slurmctld"))
+        unfinished = _unfinished_upgrade(seen.version, seen.own) or _older_package(machine, seen.version, package)
+        restart = machine.as_root("systemctl restart slurmctld")
+        yield Finding("VersionDrift", "degraded", reason, unfinished or restart)
+
+
+def _older_package(machine: Machine, version: str, package: str) -> str:
+    """Return what to do if the package is of an older release, mostly because a rollback did not end. A restart would
+    start an slurmctld that cannot read the state of the one that runs."""
+    if versions.major_minor(package) >= versions.major_minor(version):
+        return ""
+    return (
+        f"do not restart slurmctld, because the installed one cannot read its state. Install {version} again, or finish "
+        f"the rollback: gpuaas rollback {machine.instance}"
+    )
 
 
 def _unfinished_upgrade(version: str, head: Reported) -> str:

@@ -87,6 +87,13 @@ def test_a_slurmctld_that_an_unfinished_upgrade_left_behind_names_the_upgrade() 
     assert later.fix.endswith("systemctl restart slurmctld"), "someone changed the package after the upgrade"
 
 
+@pytest.mark.parametrize("upgrade", [{}, {"operation_id": "op_7", "package_version": "23.11.1-2"}])
+def test_the_fix_of_a_slurmctld_whose_package_is_older_is_no_restart(upgrade: dict[str, str]) -> None:
+    (drift,) = of_controller("24.11.5", package="23.11.1-2", upgrade=upgrade)
+    assert drift.fix.startswith("do not restart slurmctld")
+    assert drift.fix.endswith(": gpuaas rollback slurm")
+
+
 def test_a_daemon_of_another_patch_release_with_the_same_first_digits_is_found() -> None:
     packaged = msgspec.structs.replace(SOUND, package="24.11.50-4")
     (drift,) = found(node(version="24.11.5", report=packaged))
