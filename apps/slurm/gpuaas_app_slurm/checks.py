@@ -18,7 +18,8 @@ On machines, 30 s were accepted and 120 s were not."""
 LOGIN_AHEAD_S, LOGIN_BEHIND_S = 600, -3600
 """A machine whose clock is further ahead or behind refuses every certificate of the platform."""
 HEALTH_CHECK = "/etc/slurm/gpuaas/health-check"
-_CONTROLLER_UNITS = {"mariadb": "DatabaseDown", "slurmdbd": "AccountingDown"}
+CONTROLLER_UNITS = {"mariadb": "DatabaseDown", "slurmdbd": "AccountingDown"}
+"""Unit of the accounting -> the fault that it does not run."""
 REFUSED = "Permission denied"
 """In the error of a login: the machine answers and refuses the certificate."""
 _FORCED = "--force --reason 'machine lost'"
@@ -198,7 +199,7 @@ def _accounting(machine: Machine, seen: Observed) -> Iterator[Finding]:
     if seen.accounting.ok:
         return
     units = seen.own.report.units if seen.own.report else {}
-    for unit, code in _CONTROLLER_UNITS.items():
+    for unit, code in CONTROLLER_UNITS.items():
         if unit in units and units[unit][0] != "active":
             reason = f"{unit} on {machine.name} is {units[unit][0]}: jobs run, but their accounting is not stored"
             yield Finding(code, "degraded", reason, machine.repair, repairs=True)
@@ -398,8 +399,8 @@ def _older_package(machine: Machine, version: str, package: str) -> str:
     if versions.major_minor(package) >= versions.major_minor(version):
         return ""
     return (
-        f"do not restart slurmctld, because the installed one cannot read its state. Install {version} again, or finish "
-        f"the rollback: gpuaas rollback {machine.instance}"
+        f"do not restart slurmctld, because the installed one cannot read its state. Install {version} again, or "
+        f"finish the rollback: gpuaas rollback {machine.instance}"
     )
 
 
