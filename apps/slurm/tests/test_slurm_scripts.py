@@ -1,11 +1,13 @@
 """The app's scripts wait for other programs on the machine: a dead controller's last command, ending processes."""
 
+import json
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
-from gpuaas_app_slurm.workload import home, reporter, users, watch_program
+from gpuaas_app_slurm.workload import config, home, reporter, users, watch_program
 
 
 def run(script: str, *arguments: str, programs: Path) -> int:
@@ -82,6 +84,44 @@ def test_a_health_check_fails_if_the_node_stays_drained_and_not_if_another_run_r
     path = f"{tmp_path}:{os.environ['PATH']}"
     ran = subprocess.run(["sh", HEALTH_CHECK], env={**os.environ, "PATH": path}, check=False)
     assert ran.returncode == status
+
+
+HEALTHY = """
+case $* in
+  "show node"*) echo State=IDLE ;;
+  update*) echo "$*" >> "$0.updates" ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("full", "age_s", "drain"),
+    [
+        ({"/var": 1}, 0, "reason=gpuaas-check: the disk of /var has 1 % of its space or files left"),
+        ({"/var": 2}, 0, ""),
+        ({"/var/lib/mysql": 0}, 0, ""),
+        ({}, 0, ""),
+        ({"/var": 1}, 300, ""),
+        (None, 0, ""),
+    ],
+    ids=["full", "nearly full", "of the database", "sound", "old report", "no report"],
+)
+def test_a_health_check_drains_a_node_whose_new_report_of_the_app_shows_a_full_disk(
+    tmp_path: Path, full: dict[str, int] | None, age_s: float, drain: str
+) -> None:
+    program(tmp_path / "scontrol", HEALTHY)
+    program(tmp_path / "df", "echo ' 5%'")
+    report = tmp_path / "health.json"
+    if full is not None:
+        report.write_text(json.dumps({"full": full}))
+        os.utime(report, (time.time() - age_s,) * 2)
+    written = Path(config.__file__).parent / "templates" / "health-check"
+    script = written.read_text().replace("/run/gpuaas-slurm/health.json", str(report))
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    subprocess.run(["sh", "-c", script], env={**os.environ, "PATH": path}, check=True)
+    updates = tmp_path / "scontrol.updates"
+    assert (updates.read_text().strip() if updates.exists() else "").endswith(drain)
+    assert updates.exists() == bool(drain)
 
 
 @pytest.mark.parametrize(("name", "status"), [("alice", 0), ("bob", 1)])
