@@ -20,6 +20,7 @@ LOGIN_AHEAD_S, LOGIN_BEHIND_S = 600, -3600
 HEALTH_CHECK = "/etc/slurm/gpuaas/health-check"
 CONTROLLER_UNITS = {"mariadb": "DatabaseDown", "slurmdbd": "AccountingDown"}
 """Unit of the accounting -> the fault that it does not run."""
+EXTERNALLY_DOWN = "ExternallyDown"
 REFUSED = "Permission denied"
 """In the error of a login: the machine answers and refuses the certificate."""
 _FORCED = "--force --reason 'machine lost'"
@@ -105,8 +106,7 @@ def of_worker(
         findings = [_cluster_unreachable(machine, closer)]
     findings = sorted(findings, key=lambda finding: finding.status != "failed")
     if _is_down_by_others(node):
-        # Every repair restarts slurmd of a node that is down. It would register, and Slurm would return it to service.
-        findings = [msgspec.structs.replace(finding, repairs=False) for finding in findings]
+        findings = _left_alone(findings)
     off_s = clock_off_s(node, closer)
     return _wrong_elsewhere(findings, clock, off_s) if clock else _clock_first(findings, off_s)
 
@@ -274,10 +274,17 @@ def _is_down_by_others(node: ObservedNode | None) -> bool:
     return node is not None and state.down_by_others(node.as_node())
 
 
+def _left_alone(findings: list[Finding]) -> list[Finding]:
+    """Return the faults of a node that a person set down: that first, and no repair. Every repair of a node that is
+    down restarts its slurmd. It would register, and Slurm would return the node to service."""
+    unrepaired = [msgspec.structs.replace(finding, repairs=False) for finding in findings]
+    return sorted(unrepaired, key=lambda finding: finding.code != EXTERNALLY_DOWN)
+
+
 def _externally_down(machine: Machine, node: ObservedNode) -> Finding:
     by = "" if node.reason_by == state.SLURM_USER else node.reason_by
     reason = f"{by or 'someone'} set node {machine.name} down: {node.reason}"
-    return Finding("ExternallyDown", "degraded", reason, f"ask {by or 'who set it'}, then: {_resume(machine)}")
+    return Finding(EXTERNALLY_DOWN, "degraded", reason, f"ask {by or 'who set it'}, then: {_resume(machine)}")
 
 
 def _reporter(machine: Machine, node: ObservedNode | None, closer: Closer | None) -> Iterator[Finding]:

@@ -144,6 +144,30 @@ async def test_a_worker_that_is_down_is_asked_and_repaired() -> None:
         assert [target.member_id for target in repair.targets] == [cluster.member("gpu-2").member_id]
 
 
+async def test_a_dead_reporter_on_the_machine_of_slurmctld_is_repaired_and_its_last_report_shows_no_fault() -> None:
+    async with deployed_cluster(settings=OFTEN) as cluster:
+        old = {"is_stale": True, "report": {"full": {"/": 1}}}
+        shows(cluster, line(node("gpu-2"), own=old))
+        await until(lambda: bool(repairs(cluster)))
+        (repair,) = repairs(cluster)
+        assert repair.reason.startswith("ReporterDown: the health reporter on gpu-1 does not run or hangs")
+        controller = cluster.member_of(cluster.instance, "gpu-1")
+        assert [target.member_id for target in repair.targets] == [controller.member_id]
+        assert "DiskFull" not in controller.status_reason
+
+
+async def test_a_worker_that_a_person_set_down_as_root_is_shown_and_left_to_that_person() -> None:
+    async with deployed_cluster(settings=OFTEN) as cluster:
+        cluster.slurm.closer = closer("failed")
+        down = node("gpu-2", flags=["DOWN"], reason="bad fan", reason_by="root", slurmd_port="refused")
+        shows(cluster, line(down))
+        await until(lambda: cluster.member("gpu-2").status == "degraded")
+        await looked(cluster)
+        reason = cluster.member("gpu-2").status_reason
+        assert reason.startswith("ExternallyDown: root set node gpu-2 down: bad fan. Also: SlurmdDown. Fix: ask root")
+        assert repairs(cluster) == []
+
+
 async def test_a_worker_that_was_unwell_is_ready_again_by_itself() -> None:
     async with deployed_cluster(settings=OFTEN) as cluster:
         cluster.machines.host("gpu-2").reachable = False

@@ -26,9 +26,11 @@ def reported() -> Iterator[str]:
 
 
 def _codes(argument: ast.expr) -> Iterator[str]:
-    """Yield the code of a finding. One that is a variable is of the units of the controller."""
+    """Yield the code of a finding: a text, a constant of `checks`, or a variable for units of the controller."""
     if isinstance(argument, ast.Constant):
         yield str(argument.value)
+    elif isinstance(argument, ast.Name) and argument.id.isupper():
+        yield getattr(checks, argument.id)
     else:
         yield from checks.CONTROLLER_UNITS.values()
 

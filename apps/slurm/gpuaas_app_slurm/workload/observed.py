@@ -110,7 +110,7 @@ class Observed(msgspec.Struct, frozen=True):
     nodes: dict[str, ObservedNode] | None
     """None if slurmctld did not answer: then nothing is known about nodes."""
     own: Reported
-    """Report of the machine of slurmctld; without its content if it is old, so that nobody judges from it."""
+    """Report of the machine of slurmctld; without its content if it is old, so that nothing is judged from it."""
     version: str = ""
     """Version of the slurmctld that runs."""
     associations: dict[str, bool] = {}
