@@ -32,7 +32,7 @@ async def list_backups(op: Operation) -> dict[str, Any]:
 
 async def restore(op: Operation, settings: Settings) -> dict[str, Any]:
     """Put a backup in the place of the accounting database. The present one is backed up first."""
-    wanted, inputs = config.action_inputs(op.inputs, Restore), config.parse_inputs(op.instance.inputs)
+    wanted, inputs = op.inputs_as(Restore), config.parse_inputs(op.instance.inputs)
     if wanted.confirm != inputs.cluster_name:
         raise Refused("`confirm` is not the name of the cluster", fix=f"repeat with confirm={inputs.cluster_name}")
     head = await op.machine(roles.controller_of(op.members))

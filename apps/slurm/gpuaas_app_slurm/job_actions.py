@@ -13,7 +13,7 @@ from gpuaas_sdk.controller import Operation, Refused
 from gpuaas_sdk.machine import Machine
 
 from gpuaas_app_slurm import reports, roles
-from gpuaas_app_slurm.workload import config, job_records, queue
+from gpuaas_app_slurm.workload import job_records, queue
 from gpuaas_app_slurm.workload.job_records import JobRecord
 from gpuaas_app_slurm.workload.queue import JobOutput, QueuedJob
 
@@ -54,7 +54,7 @@ class ReadUsage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def submit(op: Operation) -> dict[str, Any]:
     """Submit a job as the caller. If this runs again, the job that was submitted before is found by its comment."""
-    request = config.action_inputs(op.inputs, queue.Request)
+    request = op.inputs_as(queue.Request)
     if not request.script.startswith("#!"):
         raise Refused("the script does not start with #!", fix="begin it with a line such as #!/bin/bash")
     head, login, mark = await reports.head(op), await login_of(op), f"gpuaas:{op.id}"
@@ -64,7 +64,7 @@ async def submit(op: Operation) -> dict[str, Any]:
 
 
 async def read_queue(op: Operation) -> dict[str, Any]:
-    asked = config.action_inputs(op.inputs, ReadQueue)
+    asked = op.inputs_as(ReadQueue)
     login = await login_of(op) if asked.mine else asked.login
     head = await reports.head(op)
     return _table(await queue.read(head, *queue.filters(login, STATES[asked.state], asked.partition)))
@@ -81,7 +81,7 @@ async def cancel_any(op: Operation) -> dict[str, Any]:
 
 async def logs(op: Operation) -> dict[str, Any]:
     """Return the end of the output of a job of the caller, read with the caller's rights on the job's machine."""
-    asked = config.action_inputs(op.inputs, ReadLogs)
+    asked = op.inputs_as(ReadLogs)
     head, login = await reports.head(op), await login_of(op)
     job = await queue.output_of(head, asked.job)
     if job is None or job.login != login:
@@ -97,7 +97,7 @@ async def logs(op: Operation) -> dict[str, Any]:
 
 async def read_usage(op: Operation) -> dict[str, Any]:
     """Return what each user used, from accounting. Jobs that run count with what they used so far."""
-    asked = config.action_inputs(op.inputs, ReadUsage)
+    asked = op.inputs_as(ReadUsage)
     head, now = await reports.head(op), datetime.datetime.now(datetime.UTC)
     since, until = asked.since or now - datetime.timedelta(days=30), asked.until or now
     if until <= since:
@@ -132,7 +132,7 @@ def _usage_row(login: str, jobs: list[JobRecord]) -> dict[str, Any]:
 
 
 async def _cancel(op: Operation, as_user: str | None) -> dict[str, Any]:
-    job_ids = config.action_inputs(op.inputs, CancelJobs).jobs
+    job_ids = op.inputs_as(CancelJobs).jobs
     head = await reports.head(op)
     before = await queue.read(head, *queue.filters("", "all", "", job_ids))
     others = sorted({job.job_id for job in before if as_user not in (None, job.login)})

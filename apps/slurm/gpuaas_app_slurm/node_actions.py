@@ -9,7 +9,7 @@ import msgspec
 from gpuaas_sdk.controller import Operation, Refused
 
 from gpuaas_app_slurm import reports
-from gpuaas_app_slurm.workload import config, reservations
+from gpuaas_app_slurm.workload import reservations
 from gpuaas_app_slurm.workload.reservations import NewReservation, NodeFacts
 
 
@@ -32,7 +32,7 @@ async def read_nodes(op: Operation) -> dict[str, Any]:
 
 async def label(op: Operation) -> dict[str, Any]:
     """Replace the labels of a worker, and return the node as Slurm shows it after it."""
-    asked, head = config.action_inputs(op.inputs, LabelNode), await reports.head(op)
+    asked, head = op.inputs_as(LabelNode), await reports.head(op)
     present = {item.node.name: item for item in await reservations.read_nodes(head)}
     if asked.node not in present or not present[asked.node].is_worker:
         names = ", ".join(name for name, item in present.items() if item.is_worker)
@@ -48,7 +48,7 @@ async def list_reservations(op: Operation) -> dict[str, Any]:
 
 async def create_reservation(op: Operation) -> dict[str, Any]:
     """Create a reservation. After a crash, the one that this action created before is found by its name."""
-    wanted, head = config.action_inputs(op.inputs, NewReservation), await reports.head(op)
+    wanted, head = op.inputs_as(NewReservation), await reports.head(op)
     if bool(wanted.nodes) == bool(wanted.node_count):
         raise Refused("a reservation needs either nodes or node_count", fix="give one of the two inputs")
     is_known = op.attempt > 1 and wanted.name in {item.name for item in await reservations.read(head)}
@@ -60,7 +60,7 @@ async def create_reservation(op: Operation) -> dict[str, Any]:
 
 async def remove_reservation(op: Operation) -> dict[str, Any]:
     """Remove a reservation. Jobs that run in it continue."""
-    name, head = config.action_inputs(op.inputs, RemoveReservation).name, await reports.head(op)
+    name, head = op.inputs_as(RemoveReservation).name, await reports.head(op)
     known = name in {item.name for item in await reservations.read(head)}
     if not known and op.attempt == 1:
         raise Refused(f"there is no reservation {name}", fix=f"gpuaas action run {op.instance.name} reservation.list")

@@ -13,7 +13,7 @@ from gpuaas_sdk.outcomes import NoAnswer
 
 from gpuaas_app_slurm import access, details, roles
 from gpuaas_app_slurm.settings import Settings
-from gpuaas_app_slurm.workload import accounting, choices, config, home, nodes, people, slurm, state, warnings
+from gpuaas_app_slurm.workload import accounting, choices, config, hold, home, nodes, people, slurm, state, warnings
 from gpuaas_app_slurm.workload.people import Person
 
 
@@ -33,8 +33,10 @@ async def set_partitions(op: Operation, head: Machine, wanted: str) -> None:
 
 
 async def open_partitions(op: Operation, head: Machine) -> None:
-    """Open the partitions that are closed. What Slurm shows decides, not what this attempt did: an attempt or an
-    operation before may have closed them."""
+    """Open the partitions that are closed, unless an upgrade holds the queue: its end opens them. What Slurm shows
+    decides, not what this attempt did: an attempt or an operation before may have closed them."""
+    if await hold.is_held(head):
+        return
     shown = choices.partition_states(await nodes.partitions_text(head))
     for partition in config.parse_inputs(op.instance.inputs).scheduler.partitions:
         if shown.get(partition.name, "").upper() != "UP":
@@ -53,7 +55,7 @@ async def opened_after_failure(op: Operation, head: Machine) -> AsyncIterator[No
         try:
             await open_partitions(op, head)
         except (Temporary, Permanent, CommandFailed, MachineUnreachable) as error:
-            await op.say(f"the partitions are perhaps still closed: {error}")
+            await op.say(f"cannot check whether the partitions are open: {error}. Check: scontrol show partition")
         raise
 
 

@@ -32,6 +32,9 @@ class Settings:
     """How long a drain waits until the node's jobs have ended."""
     drain_poll_s: float = 2.0
     """How often a drain reads the node's jobs."""
+    slurm_notices_s: float = 180.0
+    """After which time Slurm shows a silent machine as such; SlurmdTimeout is a minute. A node that it then still shows
+    as responding has a slurmd that answers, also if no login is possible."""
     accounts_s: float = 15.0
     """How long a sync of people waits for the next of their Unix accounts, which the platform's agent makes. Who gets
     one later has their place in Slurm by another repair."""
@@ -47,6 +50,6 @@ class Settings:
     """How long the old authentication key is still accepted after no machine signs with it. Slurm's messages and
     credentials are valid for 60 s; the clocks of machines may differ a little."""
     clock: Callable[[], float] = time.monotonic
-    """The clock that measures for how long a machine is silent, and when a refused question is asked again."""
+    """The clock that measures for how long a machine is silent, and when a refused request is repeated."""
     rollback_window_s: float = 7 * 86400.0
     """How long after an upgrade its rollback is possible. Later too much would be lost with the state of before."""

@@ -114,6 +114,22 @@ async def _set_drain(op: Operation, head: Machine, name: str) -> None:
 
 
 async def _wait_drained(op: Operation, member: Member, head: Machine, name: str, settings: Settings) -> None:
+    silent_since: float | None = None
+
+    async def is_present() -> Check:
+        """Check that the machine answers after Slurm has shown no job there. Slurm notices a silent machine only after
+        a minute, so until then its record may be older than the silence."""
+        nonlocal silent_since
+        if await op.answers(member, patience_s=settings.reach_leaving_s):
+            silent_since = None
+            return Check(True)
+        silent_since = settings.clock() if silent_since is None else silent_since
+        node = await nodes.read(head, name)
+        is_heard = node is not None and not node.flags & {"NOT_RESPONDING", "DOWN", "UNKNOWN"}
+        if is_heard and settings.clock() - silent_since > settings.slurm_notices_s:
+            return Check(True)
+        return Check(False, f"machine {members.name(member)} does not answer, so it is unknown whether jobs run there")
+
     async def is_drained() -> Check:
         node = await nodes.read(head, name)
         if node is not None and "DOWN" in node.flags:
@@ -122,19 +138,11 @@ async def _wait_drained(op: Operation, member: Member, head: Machine, name: str,
                 fix="start slurmd on the machine again, or remove the member with force",
             )
         drained = await nodes.kept_drained(head, name, state.drain_reason(op.id, op.reason))
-        return await _is_present(op, member, settings) if drained.ok else drained
+        return await is_present() if drained.ok else drained
 
     check = await op.until(is_drained, within_s=settings.drain_wait_s, every_s=settings.drain_poll_s)
     if not check.ok:
         raise Permanent(check.reason, fix=f"squeue -w {name}")
-
-
-async def _is_present(op: Operation, member: Member, settings: Settings) -> Check:
-    """Check that the machine answers after Slurm has shown no job there. Slurm notices a silent machine only after a
-    minute, so until then its record may be older than the silence."""
-    if await op.answers(member, patience_s=settings.reach_leaving_s):
-        return Check(True)
-    return Check(False, f"machine {members.name(member)} does not answer, so it is unknown whether jobs run there")
 
 
 async def _resume(op: Operation, member: Member, head: Machine, settings: Settings) -> None:

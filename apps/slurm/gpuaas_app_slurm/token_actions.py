@@ -20,7 +20,7 @@ class IssueToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def issue(op: Operation) -> dict[str, Any]:
     """Make a token and write it. If this runs again, another token replaces it in the file."""
-    asked, inputs = config.action_inputs(op.inputs, IssueToken), config.parse_inputs(op.instance.inputs)
+    asked, inputs = op.inputs_as(IssueToken), config.parse_inputs(op.instance.inputs)
     if not inputs.rest_api:
         raise Refused(
             "this cluster was deployed without a REST API, which cannot be added later",

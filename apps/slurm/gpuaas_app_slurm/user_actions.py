@@ -81,7 +81,7 @@ async def add(op: Operation) -> dict[str, Any]:
     if taken := [name for name in names if name in persons]:
         raise Refused(f"{', '.join(taken)}: people of the project are users already", fix="use another name")
     before = await users.of_cluster(head, inputs.users)
-    after = users.with_added(before, names)
+    after = users.with_added(before, names, await users.owners_of(head))
     machines = await _ensure(op, head, after)
     await accounting.give_places(head, inputs.cluster_name, names)
     kept = {user.name: "restored" if user.is_removed else "was there" for user in before}
@@ -107,7 +107,7 @@ async def remove(op: Operation) -> dict[str, Any]:
 async def limits(op: Operation) -> dict[str, Any]:
     """Set limits, and return what Slurm shows after it."""
     head, inputs = await reports.head(op), config.parse_inputs(op.instance.inputs)
-    wanted = config.action_inputs(op.inputs, SetLimits)
+    wanted = op.inputs_as(SetLimits)
     values = associations.settings(wanted)
     before = await associations.read(head, inputs.cluster_name)
     if wanted.login and wanted.login not in before:
@@ -139,7 +139,7 @@ def _limits(association: Association | None) -> dict[str, Any]:
 
 
 def _names(op: Operation) -> tuple[str, ...]:
-    return config.action_inputs(op.inputs, Named).names
+    return op.inputs_as(Named).names
 
 
 def _refuse_unremovable(op: Operation, extra: Sequence[User], first: str, persons: set[str]) -> None:

@@ -229,7 +229,9 @@ async def test_many_lines_that_grow_in_a_result_are_cut_at_the_front(cluster: Cl
 
 
 async def test_a_person_with_long_job_names_does_not_stop_the_list_of_the_queue(cluster: Cluster) -> None:
-    cluster.slurm.jobs = [FakeJob(number, user="bob", name=1000 * "\N{GRINNING FACE}", node="") for number in range(1, 500)]
+    cluster.slurm.jobs = [
+        FakeJob(number, user="bob", name=1000 * "\N{GRINNING FACE}", node="") for number in range(1, 500)
+    ]
     cluster.slurm.jobs += [FakeJob(500, user="ada")]
     ended = await cluster.act("queue.read")
     assert fits(ended)
@@ -315,5 +317,5 @@ async def test_a_time_that_does_not_exist_is_refused_with_the_name_of_its_field(
     more = {} if action == "usage.read" else rest
     ended = await cluster.act(action, **inputs, **more)
     assert (ended.status, ended.error.failure_class) == ("failed", "refused")
-    assert ended.error.message == f"the input {field} is not valid: Invalid RFC3339 encoded datetime"
-    assert ended.error.fix == f"run the action again with another {field}"
+    assert ended.error.message == f"Input {field} of {action} cannot be used: Invalid RFC3339 encoded datetime."
+    assert "gpuaas action list" in ended.error.fix

@@ -53,6 +53,14 @@ async def test_a_refused_decommission_opens_partitions_that_an_earlier_operation
     assert (ended.error.failure_class, cluster.slurm.partition_states) == ("refused", ["up"])
 
 
+async def test_a_refused_decommission_leaves_the_queue_held_that_an_unfinished_upgrade_holds(cluster: Cluster) -> None:
+    cluster.slurm.closed, cluster.slurm.jobs = {"main": "down"}, [FakeJob(7)]
+    held = b"ClusterName=lab\nPartitionName=Upgrade Nodes=workers\n"
+    cluster.machines.host("gpu-1").files["/etc/slurm/slurm.conf"] = held
+    ended = await cluster.perform("decommission")
+    assert (ended.error.failure_class, cluster.slurm.partition_states) == ("refused", [])
+
+
 async def test_a_decommission_that_cannot_read_the_queue_after_the_partition_is_closed_opens_it(
     cluster: Cluster,
 ) -> None:

@@ -134,11 +134,15 @@ def test_a_user_whose_number_owns_the_home_of_another_name_is_refused_and_gets_n
     (people / f".{name}-a1b2c3").mkdir()  # of a home that another machine makes now
     programs.mkdir()
     shown = f"{name}:x:{uid}:{uid}::{people}/{name}:/bin/bash"
-    program(programs / "getent", f'if [ "$1" = passwd ]; then echo {shown}; else echo {name}:x:::::::; fi')
+    exists = f"[ -e {tmp_path}/made ]"
+    program(programs / "getent", f'{exists} || exit 2; [ "$1" = passwd ] && echo {shown} || echo {name}:x:::::::')
+    program(programs / "groupadd", "exit 0")
+    program(programs / "useradd", f"touch {tmp_path}/made")
     program(programs / "id", f"echo {uid}")
     script = users.USERS.replace("/home/people", str(people))
     assert run(script, name, str(uid), "active", programs=programs) == status
     assert {path.name for path in people.iterdir()} == {"alice", f".{name}-a1b2c3"}
+    assert (tmp_path / "made").exists() == (status == 0), "an account would make it a user of the cluster"
 
 
 def test_only_owners_in_the_range_of_the_app_are_listed_and_a_folder_that_does_not_exist_has_none(

@@ -85,10 +85,16 @@ def test_only_the_given_limits_are_set() -> None:
 def test_a_user_who_is_added_gets_a_number_that_no_user_had_and_keeps_it() -> None:
     present = users.with_removed(users.at_deploy(["ann", "bob"]), ["bob"])
     assert present == (User("ann", 6000), User("bob", 6001, is_removed=True))
-    added = users.with_added(present, ["cyd", "bob"])
+    added = users.with_added(present, ["cyd", "bob"], {})
     assert added == (User("ann", 6000), User("bob", 6001), User("cyd", 6002))
     with pytest.raises(Refused, match="all user numbers up to 9999 are used"):
-        users.with_added([User("last", users.LAST_ID)], ["next"])
+        users.with_added([User("last", users.LAST_ID)], ["next"], {})
+
+
+def test_a_user_who_is_added_never_gets_the_number_of_a_home_of_another_cluster() -> None:
+    owners = {"ann": 6000, "bob": 6001, "cyd": 6003}
+    added = users.with_added(users.at_deploy(["ann"]), ["dan", "eve", "cyd"], owners)
+    assert added == (User("ann", 6000), User("dan", 6002), User("eve", 6004), User("cyd", 6003))
 
 
 async def test_fifty_people_cost_as_many_commands_as_one(cluster: Cluster) -> None:

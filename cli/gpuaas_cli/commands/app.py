@@ -52,10 +52,11 @@ gpuaas app entitle slurm --versions '1.4.*' --channels stable --instances-max 2
     --members-max: Largest number of members (machines) of the app in the project, over all its instances.
 """
 
-from gpuaas_contract import catalog, conformance, instances
+from gpuaas_contract import catalog, conformance, errors, instances
 from gpuaas_contract.catalog import AppVersion, CheckedVersion, Entitlement
 from gpuaas_contract.policy import CAN_I, CanI
 from gpuaas_sdk import scaffold
+from gpuaas_sdk.outcomes import NoAnswer
 
 from gpuaas_cli import failures, output, programs, terminal
 from gpuaas_cli.runner import SWITCH, Call, Command, Field, Levels, words
@@ -105,24 +106,26 @@ def _warn(_: Call, version: CheckedVersion) -> None:
 async def _entitle(call: Call) -> Entitlement:
     entitlement: Entitlement = await call.send()
     if not entitlement.enabled:
-        await _warn_of_instances(call, entitlement)
+        await _warn_of_instances(call, entitlement, "could" if call.dry_run else "can")
     return entitlement
 
 
-async def _warn_of_instances(call: Call, entitlement: Entitlement) -> None:
-    """Warn that instances may have no controller any more. Platform admins may not read the instances of a project."""
+async def _warn_of_instances(call: Call, entitlement: Entitlement, can: str) -> None:
+    """Warn that instances may have no controller any more. The change is made already, so a failed count is no failure
+    of the command. Platform admins may not read the instances of a project."""
     slug, project_id = entitlement.app_slug, entitlement.project_id
     asked = CanI(permission=instances.INSTANCE_LIST.permission, project_id=project_id)
     what = f"live instances of {slug}"
-    if (await call.session.call(CAN_I, asked)).allowed:
-        query = {"live": "true", "search": slug}
-        listed = await call.session.every(instances.INSTANCE_LIST, query=query, project_id=project_id)
-        live = sum(instance.app_slug == slug for instance in listed)
-        if live == 0:
-            return
-        what = f"{live} live instance{'s' if live > 1 else ''} of {slug}"
+    with contextlib.suppress(errors.ApiError, NoAnswer):
+        if (await call.session.call(CAN_I, asked)).allowed:
+            query = {"live": "true", "search": slug}
+            listed = await call.session.every(instances.INSTANCE_LIST, query=query, project_id=project_id)
+            live = sum(instance.app_slug == slug for instance in listed)
+            if live == 0:
+                return
+            what = f"{live} live instance{'s' if live > 1 else ''} of {slug}"
     output.talk(
-        f"warning: {what} in project {project_id} can no longer be operated by a service account of the organisation. "
+        f"warning: {what} in project {project_id} {can} no longer be operated by a service account of the organisation. "
         f"Without an account of the project for {slug}, no controller can change them: "
         f"gpuaas service-account create NAME --app {slug} --project {project_id}"
     )

@@ -55,7 +55,7 @@ class Call:
                 _ONE_LEVEL,
             )
         level: Level = "platform" if self["platform"] else "app" if app else "org" if self["org"] else "project"
-        if level != "project" and isinstance(declared, Levels) and self.flags.project:
+        if level != "project" and self.flags.project:
             raise failures.usage(f"--{level} and --project exclude each other", _ONE_LEVEL)
         return level
 

@@ -65,7 +65,7 @@ CLUSTERS = commands.run("timeout", "5", "sacctmgr", "-nP", "show", "cluster", "f
 
 async def ready(controller: Machine, cluster_name: str) -> Check:
     ran = (await controller.run_all(CLUSTERS, check=False))[0]
-    return state.accounting_answers(ran.stdout, cluster_name)
+    return state.accounting_answers(ran.stdout or ran.stderr, cluster_name)
 
 
 async def wait_for_slurmdbd(controller: Machine, settings: Settings, progress: Show) -> None:

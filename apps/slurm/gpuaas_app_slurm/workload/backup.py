@@ -48,6 +48,11 @@ rm -rf /var/lib/slurm/slurmctld
 tar -C /var/lib/slurm -xpf "$folder/state.tar"
 """
 
+FORGET = r"""
+find "$1" -xdev -mindepth 1 ! -name 'newer-*' -delete
+rmdir --ignore-fail-on-non-empty "$1"
+"""
+
 
 class Queue(msgspec.Struct, frozen=True):
     """The jobs and the drains of the cluster at one moment."""
@@ -100,10 +105,11 @@ async def note_return(machine: Machine, operation_id: str) -> None:
 
 
 async def forget(machine: Machine, operation_id: str) -> None:
-    """Delete the backup if this operation made it. An undo does so at its end: the cluster is as it was before."""
+    """Delete the backup if this operation made it. An undo does so at its end: the cluster is as it was before. What
+    the newer version has written is kept: it is the only record of jobs that the undo deleted."""
     present = await read(machine)
     if present is not None and present.operation_id == operation_id:
-        await machine.run("rm", "-rf", "--one-file-system", FOLDER)
+        await machine.script(FORGET, FOLDER)
 
 
 async def is_returned(machine: Machine) -> bool:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from importlib import resources
 from string import Template
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 from gpuaas_sdk.failures import Permanent, Refused
@@ -12,8 +12,6 @@ from gpuaas_sdk.machine import File
 
 from gpuaas_app_slurm.workload import choices, containers, facts, footprint, home, keys
 from gpuaas_app_slurm.workload.containers import Containers
-
-Asked = TypeVar("Asked")
 
 NODES_MAX = 128
 
@@ -114,19 +112,6 @@ def parse_inputs(inputs: dict[str, Any]) -> Inputs:
         ) from error
 
 
-def action_inputs(inputs: dict[str, Any], kind: type[Asked]) -> Asked:
-    """Return the inputs of an action. Refuse a value that the form of the action accepts and that does not exist, such
-    as a date in month 13, and name its field."""
-    try:
-        return msgspec.convert(inputs, kind)
-    except msgspec.ValidationError as error:
-        reason, _, place = str(error).partition(" - at ")
-        field = "".join(re.findall(r"\$\.(\w+)", place))
-        raise Refused(
-            f"the input {field} is not valid: {reason}", fix=f"run the action again with another {field}"
-        ) from error
-
-
 def check_users(names: Sequence[str]) -> None:
     """Refuse accounts of the system: jobs would run with their rights, and a decommission would delete them."""
     reserved = [name for name in names if name in SYSTEM_USERS or name.startswith("systemd-")]
@@ -152,17 +137,21 @@ def present(text: str) -> Present:
         )
     cgroup: facts.Cgroup = "v2" if "\nProctrackType=proctrack/cgroup" in text else "disabled"
     first = re.search(r"^FirstJobId=(\d+)", text, re.MULTILINE)
-    is_held = f"\nPartitionName={choices.UPGRADE} " in text
     mpi = re.search(r"^MpiDefault=(\S+)", text, re.MULTILINE)
     return Present(
         host[1],
         host[2],
         cgroup,
         int(memory[1]),
-        is_held,
+        is_held(text),
         int(first[1]) if first else 0,
         mpi[1] if mpi else "pmix",
     )
+
+
+def is_held(text: str) -> bool:
+    """Return whether a slurm.conf holds queued jobs for an upgrade."""
+    return f"\nPartitionName={choices.UPGRADE} " in text
 
 
 def controller_files(cluster: Cluster) -> tuple[File, ...]:

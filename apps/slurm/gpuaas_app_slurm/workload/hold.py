@@ -31,7 +31,7 @@ async def release(
 
 
 async def is_held(machine: Machine) -> bool:
-    return (await _present(machine)).is_held
+    return config.is_held(await _text(machine))
 
 
 async def keep(machine: Machine, instance_id: str, inputs: config.Inputs, first_job_id: int = 0) -> None:
@@ -54,7 +54,11 @@ async def _write(machine: Machine, instance_id: str, inputs: config.Inputs, want
 
 
 async def _present(machine: Machine) -> config.Present:
-    return config.present((await machine.get(config.SLURM_CONF) or b"").decode())
+    return config.present(await _text(machine))
+
+
+async def _text(machine: Machine) -> str:
+    return (await machine.get(config.SLURM_CONF) or b"").decode()
 
 
 async def _load(machine: Machine, state: str, settings: Settings, progress: Show) -> None:

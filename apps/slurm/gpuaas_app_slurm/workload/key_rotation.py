@@ -10,7 +10,7 @@ from gpuaas_sdk.checks import Check, Show
 from gpuaas_sdk.machine import Machine
 
 from gpuaas_app_slurm.settings import Settings
-from gpuaas_app_slurm.workload import accounting, key_sets, keys, moves, repairs, reporter, slurm, state
+from gpuaas_app_slurm.workload import key_sets, keys, moves, repairs, reporter, slurm, state
 
 KEY_BYTES = 1024
 RELEASE_MIN = (24, 5)
@@ -61,9 +61,9 @@ async def restart_head(head: Machine, cluster_name: str, settings: Settings, pro
     """Have the daemons of the controller machine use its keys, slurmdbd first. Wait until both answer."""
     await moves.refuse_begun(head)
     await repairs.restart(head, "slurmdbd", progress)
-    await repairs.until(lambda: accounting.ready(head, cluster_name), settings.accounting_start_s, head, progress)
+    await repairs.until_accounting(head, cluster_name, settings, progress)
     await repairs.restart(head, "slurmctld", progress)
-    await repairs.until(lambda: slurm.controller_answers(head), settings.controller_start_s, head, progress)
+    await repairs.until_scheduler(head, settings, progress)
     await _restart_slurmd(head, settings, progress)
 
 
@@ -97,7 +97,9 @@ async def _remember(machine: Machine) -> None:
 
 
 async def _restart_slurmd(machine: Machine, settings: Settings, progress: Show) -> None:
-    """Restart slurmd if it runs, and wait until slurmctld accepts a message from this machine."""
-    if await repairs.is_active(machine, "slurmd"):
+    """Restart slurmd if it runs, and wait until slurmctld accepts a message from this machine. A slurmd that is about
+    to stop or start counts as well: an attempt before may have begun its restart with the key of then."""
+    shown = await machine.run("systemctl", "is-active", "slurmd", check=False)
+    if shown.stdout.strip() not in slurm.STOPPED:
         await repairs.restart(machine, "slurmd", progress)
         await repairs.until(lambda: slurm.controller_answers(machine), settings.join_s, machine, progress)

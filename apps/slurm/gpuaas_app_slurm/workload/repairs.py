@@ -74,8 +74,8 @@ async def controller(
         if restarts or changed or not await is_active(machine, unit):
             await restart(machine, unit, progress)
         if unit == "slurmdbd":
-            await until(lambda: accounting.ready(machine, cluster_name), settings.accounting_start_s, machine, progress)
-    await until(lambda: slurm.controller_answers(machine), settings.controller_start_s, machine, progress)
+            await until_accounting(machine, cluster_name, settings, progress)
+    await until_scheduler(machine, settings, progress)
     if changed:
         await _send_files(machine, settings, progress)
     if restarts or changed or not (await rest.answers(machine)).ok:
@@ -117,10 +117,41 @@ async def until(ask: checks.Ask, timeout_s: float, machine: Machine, progress: S
         )
 
 
+async def until_accounting(machine: Machine, cluster_name: str, settings: Settings, progress: Show) -> None:
+    """Wait until slurmdbd answers for the cluster."""
+    ask = _starting_again(machine, "slurmdbd", lambda: accounting.ready(machine, cluster_name), progress)
+    await until(ask, settings.accounting_start_s, machine, progress)
+
+
+async def until_scheduler(machine: Machine, settings: Settings, progress: Show) -> None:
+    """Wait until slurmctld answers."""
+    ask = _starting_again(machine, "slurmctld", lambda: slurm.controller_answers(machine), progress)
+    await until(ask, settings.controller_start_s, machine, progress)
+
+
+def _starting_again(machine: Machine, unit: str, ask: checks.Ask, progress: Show) -> checks.Ask:
+    """Return the question, which also starts the daemon again if it has ended: on a busy machine a daemon can end right
+    after systemd has started it. A daemon that ends each time is started a few times only."""
+    starts_left = STARTS_MAX
+
+    async def asked() -> Check:
+        nonlocal starts_left
+        check = await ask()
+        if check.ok or not starts_left or await is_active(machine, unit):
+            return check
+        starts_left -= 1
+        await progress(f"{unit} on {machine.hostname} has ended, starting it again")
+        await machine.run("systemctl", "start", unit, check=False)
+        return check
+
+    return asked
+
+
 async def is_active(machine: Machine, unit: str) -> bool:
     return (await machine.run("systemctl", "is-active", "-q", unit, check=False)).exit_status == 0
 
 
+STARTS_MAX = 3
 _UNREGISTERED = frozenset({"DOWN", "NOT_RESPONDING", "INVALID_REG", "UNKNOWN"})
 
 

@@ -3,6 +3,7 @@
 Their Unix accounts on the machine of slurmctld are the record: a number is given once. A user who is removed keeps
 account, number and files, and the account is expired, as the agent does it for people who leave."""
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -14,12 +15,20 @@ from gpuaas_app_slurm.workload import home
 from gpuaas_app_slurm.workload.footprint import SLURM
 
 FIRST_ID, LAST_ID = 6000, 9999
+HOMES = "/home/people"
 
 USERS = (
     home.MAKE_HOME
     + r"""
 while [ $# -gt 0 ]; do
-  name=$1 id=$2 state=$3; shift 3
+  name=$1 id=$2 state=$3 home=/home/people/$1; shift 3
+  # Before the account is made: accounts are the record of who is a user. A home that exists adds no owner to files.
+  if [ "$state" = active ] && [ ! -e "$home" ] && [ -d /home/people ]; then
+    other=$(find /home/people -mindepth 1 -maxdepth 1 -type d -uid "$id" ! -name '.*' -printf %f -quit)
+    [ -z "$other" ] || {
+      echo "/home/people/$other belongs to uid $id, the number of $name in this cluster: another cluster made this" \
+        "home, and $name would own its files" >&2; exit 1; }
+  fi
   getent group "$name" >/dev/null || groupadd -g "$id" "$name"
   getent passwd "$name" >/dev/null || useradd -M -d "/home/people/$name" -u "$id" -g "$name" -s /bin/bash "$name"
   [ "$(id -u "$name")" = "$id" ] || {
@@ -27,12 +36,7 @@ while [ $# -gt 0 ]; do
   expires=; [ "$state" = active ] || expires=1
   [ "$(getent shadow "$name" | cut -d: -f8)" = "$expires" ] || usermod -e "$expires" "$name"
   [ "$state" = active ] || loginctl terminate-user "$name" 2>/dev/null || true
-  home=/home/people/$name
   [ "$(getent passwd "$name" | cut -d: -f6)" = "$home" ] || continue
-  other=$(find /home/people -mindepth 1 -maxdepth 1 -type d -uid "$id" ! -name "$name" ! -name '.*' -printf %f -quit)
-  [ -z "$other" ] || {
-    echo "/home/people/$other belongs to uid $id, the number of $name in this cluster: another cluster made this" \
-      "home, and $name would own its files" >&2; exit 1; }
   make_home "$name" "$id" "$id"
   [ "$(stat -c %u "$home")" = "$id" ] || {
     echo "$home belongs to uid $(stat -c %u "$home"), but $name has uid $id in this cluster" >&2; exit 1; }
@@ -69,15 +73,23 @@ def at_deploy(names: Sequence[str]) -> tuple[User, ...]:
 async def refuse_other_owners(machine: Machine, folder: str, users: Sequence[User]) -> None:
     """Refuse a shared folder in which another cluster gave the numbers of these users to other names, or these names
     other numbers. Each cluster numbers its users alone, so a user would own the files of another one."""
-    lines = (await machine.script(OWNERS, folder, str(FIRST_ID), str(LAST_ID), timeout_s=60)).stdout.splitlines()
-    owners = {name: int(uid) for uid, _, name in (line.partition(" ") for line in lines)}
+    owners = await owners_of(machine, folder)
     if text := collision(folder, owners, users):
-        order = ",".join(sorted(owners, key=lambda name: owners[name]))
-        raise Refused(
-            f"{text}: another cluster made this home",
-            fix="choose another folder for home, or name the users of the folder first, in the order of their numbers: "
-            f"{order}",
-        )
+        raise Refused(f"{text}: another cluster made this home", fix=f"choose another folder for home{_order(owners)}")
+
+
+async def owners_of(machine: Machine, folder: str = HOMES) -> dict[str, int]:
+    """Return the homes in a folder whose owners have numbers of the app, as name -> number."""
+    lines = (await machine.script(OWNERS, folder, str(FIRST_ID), str(LAST_ID), timeout_s=60)).stdout.splitlines()
+    return {name: int(uid) for uid, _, name in (line.partition(" ") for line in lines)}
+
+
+def _order(owners: Mapping[str, int]) -> str:
+    """Return the advice to name the users of the folder first. With a gap in their numbers this is not possible."""
+    names = sorted(owners, key=lambda name: owners[name])
+    if [owners[name] for name in names] != list(range(FIRST_ID, FIRST_ID + len(names))):
+        return ""
+    return f", or name the users of the folder first, in the order of their numbers: {','.join(names)}"
 
 
 def collision(folder: str, owners: Mapping[str, int], users: Sequence[User]) -> str:
@@ -94,14 +106,19 @@ def collision(folder: str, owners: Mapping[str, int], users: Sequence[User]) -> 
     )
 
 
-def with_added(present: Sequence[User], names: Iterable[str]) -> tuple[User, ...]:
-    """Return the users after some are added. Each new one gets a number that no user of the cluster had. Pure."""
+def with_added(present: Sequence[User], names: Iterable[str], owners: Mapping[str, int]) -> tuple[User, ...]:
+    """Return the users after some are added. Each new one gets the number that owns a home with its name, or one that
+    no user of the cluster had and that owns no home: another cluster may share the folder. Pure."""
     by_name = {user.name: User(user.name, user.uid) if user.name in names else user for user in present}
-    next_id = max((user.uid for user in present), default=FIRST_ID - 1) + 1
+    used = {user.uid for user in present}
+    taken = set(owners.values())
+    free = (number for number in itertools.count(max(used, default=FIRST_ID - 1) + 1) if number not in taken)
     for name in names:
         if name not in by_name:
-            by_name[name], next_id = User(name, next_id), next_id + 1
-    if next_id > LAST_ID + 1:
+            own = owners.get(name)
+            by_name[name] = User(name, own if own is not None and own not in used else next(free))
+            used.add(by_name[name].uid)
+    if max(used, default=0) > LAST_ID:
         raise Refused(f"all user numbers up to {LAST_ID} are used in this cluster", fix="deploy another cluster")
     return tuple(by_name.values())
 
