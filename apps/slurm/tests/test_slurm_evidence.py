@@ -52,7 +52,11 @@ async def test_evidence_has_the_time_at_which_slurm_was_asked(cluster: Cluster, 
 
 async def test_evidence_of_a_decommission_has_the_time_at_which_slurm_was_asked(cluster: Cluster) -> None:
     reads: dict[str, datetime.datetime] = {}
-    cluster.slurm.on_jobs_read = lambda name: reads.setdefault(name, datetime.datetime.now(datetime.UTC)) and None
+
+    def note(name: str) -> None:
+        reads.setdefault(name, datetime.datetime.now(datetime.UTC))
+
+    cluster.slurm.on_jobs_read = note
     ended = await cluster.perform("decommission")
     assert ended.status == "succeeded", ended.error
     observed = {
