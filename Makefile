@@ -20,7 +20,7 @@ PYTHON_FOLDERS := conftest.py $(PYTHON_TOOLS) contract sdk platform agent apps c
 
 TEST_HELPERS := platform/tests:cli/tests:console/tests
 
-.PHONY: help up down test screenshots clients test-guide test-slurm test-etcd test-ray test-crashes check check-types check-rules compiled-tests words mutants bench contract lock wheels bundle clean
+.PHONY: help up down test screenshots clients test-guide test-slurm test-faults test-etcd test-ray test-crashes coverage check check-types check-rules compiled-tests words mutants bench contract lock wheels bundle clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -42,6 +42,14 @@ test: .venv/.ready ## check, then every test; real machines as root or by sudo m
 test-slurm: .venv/.ready ## the long tests of Slurm: the whole conformance card; on real machines every operation and action, a story in a browser, upgrade, kills, MPI, munge, reboots (two hours, as root)
 	@tools/browser
 	@$(PYTHON) -m pytest -n 0 --durations 15 -m long apps/slurm tests/e2e console/tests --ignore tests/e2e/test_etcd_on_machines.py --ignore tests/e2e/test_ray_on_machines.py $(ARGS)
+
+test-faults: .venv/.ready ## every fault of a Slurm cluster on real machines: seen within 15 s, no other member blamed, ended by its fix; a person who left can do nothing after a minute (an hour, as root)
+	@GPUAAS_CAMPAIGNS=whole $(PYTHON) -m pytest -n 0 -s --durations 15 -m machines tests/e2e/test_slurm_faults.py tests/e2e/test_slurm_people.py $(ARGS)
+
+coverage: .venv/.ready ## which lines of the Slurm app its tests without machines run; fails below 90 % (many minutes)
+	@mkdir -p dist
+	@$(PYTHON) -m coverage run --data-file dist/coverage --source apps/slurm/gpuaas_app_slurm -m pytest -n 0 -q -m 'not machines and not long' apps/slurm/tests $(ARGS)
+	@$(PYTHON) -m coverage report --data-file dist/coverage --skip-covered --sort cover --fail-under 90
 
 test-etcd: .venv/.ready ## the long tests of etcd: the whole conformance card; on real machines, clients write while members are replaced and upgraded (a quarter of an hour, as root)
 	@$(PYTHON) -m pytest -n 0 -m long apps/etcd tests/e2e/test_etcd_on_machines.py $(ARGS)

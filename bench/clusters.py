@@ -3,7 +3,9 @@ memory of its process.
 
 The server, the app, its health loop and the SSH connections are real: one connection and one stream for each cluster,
 to its own address. All addresses belong to one machine of the lab, which prints the recorded line of an idle cluster
-of nine workers. It takes about three minutes, and needs root: python -m bench clusters"""
+of nine workers. It takes about three minutes, and needs root: python -m bench clusters
+
+The exit status is 1 if 200 clusters or fewer cost more than the aims of `stewards` allow."""
 
 import argparse
 import json
@@ -37,10 +39,12 @@ def run(arguments: Sequence[str] = ()) -> None:
         tempfile.TemporaryDirectory(prefix="gpuaas-bench-") as name,
         watched_machine.started(options.clusters) as machine,
     ):
-        _measure(Path(name), machine, options.clusters, options.seconds)
+        cost = _measure(Path(name), machine, options.clusters, options.seconds)
+    if options.clusters <= CLUSTERS:  # there is no aim for more
+        stewards.show(cost)
 
 
-def _measure(folder: Path, machine: WatchedMachine, count: int, seconds: float) -> None:
+def _measure(folder: Path, machine: WatchedMachine, count: int, seconds: float) -> stewards.Cost:
     side, manifest = Side(count, folder / "data", "", _PORT), cluster_records.manifest()
     with side.serve():
         side.make_project()
@@ -56,8 +60,9 @@ def _measure(folder: Path, machine: WatchedMachine, count: int, seconds: float) 
     server = side.serve()
     with server:
         print(f"{count} idle Slurm clusters of {1 + cluster_records.WORKERS_EACH} members, {len(line):,} bytes a line:")
-        with stewards.measured(side, server.pid, command, folder, seconds):
+        with stewards.measured(side, server.pid, command, folder, seconds) as cost:
             print(f"  SSH connections: {machine.connections()}", flush=True)
+    return cost
 
 
 def _insert(side: Side, machine: WatchedMachine, version: str) -> None:

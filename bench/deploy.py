@@ -3,8 +3,8 @@ compare upgrades with another script, and measure adds to a cluster: one worker 
 against the registration of its slurmd alone, and sixteen against one.
 
 Each side gets new machines, and the rounds alternate which side is first. Every line has the load of the host, because
-other programs on it change the times, but hardly their ratio. A round of everything takes about fifteen minutes on two
-cores: python -m bench deploy --help"""
+other programs on it change the times, but hardly their ratio. The exit status is 1 if a ratio is above its aim. A round
+of everything takes about fifteen minutes on two cores: python -m bench deploy --help"""
 
 import argparse
 import concurrent.futures
@@ -17,13 +17,20 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench import slurm_machines
+from bench import aims, slurm_machines
+from bench.aims import Aim
 from bench.campaign import versions
 from bench.slurm_machines import Cloud
 
 Machines = Callable[[int], contextlib.AbstractContextManager[Cloud]]
 """Starts a local cloud with this many new machines, and deletes it afterwards."""
 
+DEPLOY_MAX, UPGRADE_MAX = 1.3, 2.0
+"""How much longer than a shell script the platform may take."""
+ADD_ONE_MAX = 2.0
+"""How much longer an add with packages may take to its first job than slurmd alone takes to register."""
+ADD_MANY_MAX = 3.0
+"""How much longer an add of `_MANY` workers may take than an add of one."""
 _MANY = 16
 # The node is deleted first, so that it joins as a new one. A node has registered when a job has run on it.
 _FORGET = "until scontrol delete nodename={name} 2>/dev/null; do sleep 0.1; done"
@@ -49,37 +56,42 @@ def run(arguments: Sequence[str] = ()) -> None:
             "bench: the deploy benchmark starts machines, which needs root; without machines: make bench ARGS=api"
         )
     machines = functools.partial(slurm_machines.started, lab_name=options.lab, port=options.port)
-    for workers in options.workers:
-        _deploys(machines, workers, options.rounds)
+    measured = [_deploys(machines, workers, options.rounds) for workers in options.workers]
     if options.upgraded:
-        _upgrades(machines, options.upgraded, options.rounds)
+        measured.append(_upgrades(machines, options.upgraded, options.rounds))
     if options.added:
-        _adds(machines, options.added, options.rounds)
+        measured += _adds(machines, options.added, options.rounds)
+    aims.show(measured)
 
 
-def _deploys(machines: Machines, workers: int, rounds: int) -> None:
-    _compared(machines, workers, rounds, "deploy of 1+{} with a first job", (_by_platform, _by_hand))
+def _deploys(machines: Machines, workers: int, rounds: int) -> Aim:
+    what = f"deploy of 1+{workers} with a first job"
+    ratio = _compared(machines, workers, rounds, what, (_by_platform, _by_hand))
+    return Aim(f"{what}, platform / by hand", ratio, DEPLOY_MAX)
 
 
-def _upgrades(machines: Machines, workers: int, rounds: int) -> None:
+def _upgrades(machines: Machines, workers: int, rounds: int) -> Aim:
     """Both sides upgrade a cluster that they deployed, from the same bundle, with a backup and one worker first."""
-    _compared(machines, workers, rounds, "upgrade of 1+{} with its jobs", (_upgraded_by_platform, _upgraded_by_hand))
+    what = f"upgrade of 1+{workers} with its jobs"
+    ratio = _compared(machines, workers, rounds, what, (_upgraded_by_platform, _upgraded_by_hand))
+    return Aim(f"{what}, platform / by hand", ratio, UPGRADE_MAX)
 
 
 def _compared(
     machines: Machines, workers: int, rounds: int, what: str, of: tuple[Callable[[Cloud], float], ...]
-) -> None:
+) -> float:
+    """Return the ratio of the medians, platform to shell script."""
     times: dict[str, list[float]] = {"platform": [], "by hand": []}
     sides = list(zip(times, of, strict=True))
     for number in range(1, rounds + 1):
         for name, measured_s in sides:
             with machines(1 + workers) as cloud:
                 times[name].append(measured_s(cloud))
-            title = what.format(workers)
-            print(f"{title}, round {number}: {name} {times[name][-1]:.1f} s, {_load()}", flush=True)
+            print(f"{what}, round {number}: {name} {times[name][-1]:.1f} s, {_load()}", flush=True)
         sides.reverse()
     platform_s, by_hand_s = statistics.median(times["platform"]), statistics.median(times["by hand"])
-    print(f"{what.format(workers)}: platform / by hand = {platform_s / by_hand_s:.2f}", flush=True)
+    print(f"{what}: platform / by hand = {platform_s / by_hand_s:.2f}", flush=True)
+    return platform_s / by_hand_s
 
 
 def _by_platform(cloud: Cloud) -> float:
@@ -97,7 +109,7 @@ def _upgraded_by_hand(cloud: Cloud) -> float:
     return _ran_by_hand(cloud, "upgrade_by_hand.sh", str(versions.bundle()))
 
 
-def _adds(machines: Machines, many: int, rounds: int) -> None:
+def _adds(machines: Machines, many: int, rounds: int) -> list[Aim]:
     with machines(2 + many) as cloud:
         controller, first, *others = cloud.names
         cloud.install_packages(others)
@@ -118,6 +130,9 @@ def _adds(machines: Machines, many: int, rounds: int) -> None:
     print(f"add one worker with packages to its first job / registration of slurmd alone = {first_s / alone_s:.2f}")
     print(f"the whole operation / registration of slurmd alone = {one_s / alone_s:.2f}")
     print(f"add {many} workers: {many_s:.1f} s, {_load()}; / add one worker = {many_s / one_s:.2f}", flush=True)
+    first_job = Aim("add one worker with packages to its first job / slurmd alone", first_s / alone_s, ADD_ONE_MAX)
+    all_jobs = Aim(f"add {many} workers / add one", many_s / one_s, ADD_MANY_MAX)
+    return [first_job, all_jobs] if many <= _MANY else [first_job]  # there is no aim for more than sixteen
 
 
 def _load() -> str:

@@ -1,7 +1,8 @@
 """Measure what it costs one controller process to look after 200 idle instances: processor time and memory.
 
 The server runs on SQLite. Each instance has ten members, and is looked at every ten seconds. The app reports the same
-at each look, so nothing is sent but the renewal of the stewardships. `clusters` measures an app with machines."""
+at each look, so nothing is sent but the renewal of the stewardships. `clusters` measures an app with machines. The exit
+status is 1 if the controller costs more than the aims allow."""
 
 import contextlib
 import datetime
@@ -12,8 +13,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from bench import records, steward_app
+from bench import aims, records, steward_app
 from bench.api import cpu_s
 from bench.platform_parts import INSTANCE_ROWS, MEMBER_ROWS
 from bench.sides import Side
@@ -23,7 +25,17 @@ INSTANCES = 200
 WARM_S, MEASURED_S = 30.0, 60.0
 LOOKED_WITHIN_S = 180.0
 """How long the first look at every instance may take altogether."""
+CORE_PERCENT_MAX = 2.0
+MEMORY_MB_MAX = 150.0
+"""What one controller process may cost at most, of a core and of memory, while it looks after `INSTANCES`."""
 _PORT = 7177
+
+
+class Cost(NamedTuple):
+    """What the controller process costs."""
+
+    core_percent: float
+    memory_mb: float
 
 
 def run() -> None:
@@ -41,8 +53,19 @@ def run() -> None:
         with server:
             print(f"{INSTANCES} idle instances, a look each {steward_app.EVERY_S:g} s, in one controller process:")
             program = [sys.executable, "-m", "bench.steward_app"]
-            with measured(side, server.pid, controller_command(program, side, folder), folder):
+            with measured(side, server.pid, controller_command(program, side, folder), folder) as cost:
                 pass
+    show(cost)
+
+
+def show(cost: Cost) -> None:
+    """Print whether the aims for `INSTANCES` are met. End with exit status 1 if not."""
+    aims.show(
+        [
+            aims.Aim("processor time of the controller", cost.core_percent, CORE_PERCENT_MAX, " % of a core"),
+            aims.Aim("memory of the controller", cost.memory_mb, MEMORY_MB_MAX, " MB"),
+        ]
+    )
 
 
 def controller_command(program: list[str], side: Side, folder: Path) -> list[str]:
@@ -54,7 +77,7 @@ def controller_command(program: list[str], side: Side, folder: Path) -> list[str
 @contextlib.contextmanager
 def measured(
     side: Side, server_pid: int, command: list[str], folder: Path, seconds: float = MEASURED_S
-) -> Iterator[None]:
+) -> Iterator[Cost]:
     """Start the controller, wait until it looked at every instance, and print what it costs from then on. It runs
     until the `with` block ends."""
     with (folder / "log").open("w") as log, subprocess.Popen(command, stderr=log) as controller:
@@ -66,10 +89,11 @@ def measured(
             took_s = time.monotonic() - started_s
             share = (cpu_s(controller.pid) - before_s) / took_s
             server_share = (cpu_s(server_pid) - server_before_s) / took_s
-            print(f"  controller: {share:.2%} of a core, {resident_kb(controller.pid) / 1024:.0f} MB")
+            cost = Cost(share * 100, resident_kb(controller.pid) / 1024)
+            print(f"  controller: {share:.2%} of a core, {cost.memory_mb:.0f} MB")
             print(f"  server:     {server_share:.2%} of a core")
             print(f"  looked at within the last 25 s: {_looked(side)} of {side.size}", flush=True)
-            yield
+            yield cost
         finally:
             controller.terminate()
 

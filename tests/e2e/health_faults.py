@@ -6,12 +6,18 @@ from typing import Literal
 
 from watched_cluster import Member
 
-CONTROLLER, WORKER = ("gpu-1", "controller"), ("gpu-2", "worker")
+CONTROLLER, WORKER, OTHER_WORKER = ("gpu-1", "controller"), ("gpu-2", "worker"), ("gpu-3", "worker")
+WORKERS = frozenset({WORKER, OTHER_WORKER})
 
+# Not in a file of the app: a repair does not put it right, so slurmd crashes until the file is deleted.
 BROKEN_SLURMD = r"""
 printf '[Service]\nExecStart=\nExecStart=/bin/false\nRestart=on-failure\nRestartSec=1\n' \
-  > /etc/systemd/system/slurmd.service.d/gpuaas.conf
+  > /etc/systemd/system/slurmd.service.d/zz-broken.conf
 systemctl daemon-reload; systemctl restart --no-block slurmd
+"""
+MENDED_SLURMD = r"""
+! rm /etc/systemd/system/slurmd.service.d/zz-broken.conf 2>/dev/null ||
+  { systemctl daemon-reload; systemctl restart --no-block slurmd; }
 """
 FULL_DISK = "mount -t tmpfs -o size=1M none /tmp; dd if=/dev/zero of=/tmp/forgotten bs=1k count=1010 || :"
 # Machines of the lab have the clock of the host. A library gives the programs that start from now on another time:
@@ -64,15 +70,31 @@ class Fault:
     """How the lab ends that: `thaw`. Or a script on the machine, if a script caused the fault."""
     clean: str = ""
     """Script that takes away what the test itself put on the machine."""
+    later: str = ""
+    """The code that the fault has later, while no repair of the app ends it. After that, `hands` end it."""
+    may_suffer: frozenset[Member] = frozenset()
+    """The other members that may be shown as unwell before the fault is seen. Each use states why; a member that is in
+    no such set must stay ready."""
 
 
 def _wrong_clock(member: Member, offset: str) -> Fault:
-    return Fault(member, "ClockOff", "person", WRONG_CLOCK.replace("@OFFSET@", offset), clean=RIGHT_CLOCK)
+    # Daemons refuse messages of a machine whose clock differs by a minute. If that is the machine of slurmctld, every
+    # worker has faults: it does not register. And while sshd restarts there, the app cannot compare its own clock, so
+    # for one look the clocks of the workers may count as wrong.
+    may_suffer = WORKERS if member == CONTROLLER else frozenset[Member]()
+    script = WRONG_CLOCK.replace("@OFFSET@", offset)
+    return Fault(member, "ClockOff", "person", script, clean=RIGHT_CLOCK, may_suffer=may_suffer)
 
 
 def _closed_by_clock(code: str, offset: str) -> Fault:
     script, hands = WRONG_CLOCK.replace("@OFFSET@", offset), "systemctl restart systemd-timesyncd"
     return Fault(WORKER, code, "hands", script, hands=hands, clean=RIGHT_CLOCK)
+
+
+def _silent_controller(lab: str, hands: str) -> Fault:
+    # The app does not judge workers while it cannot read the cluster. But what slurmctld's machine has printed at its
+    # last moment may show that it reaches no worker, and the homes of the workers may be on its disk.
+    return Fault(CONTROLLER, "MachineSilent", "hands", lab=lab, hands=hands, may_suffer=WORKERS)
 
 
 SHORT = {
@@ -92,7 +114,9 @@ LONG = {
         "app",
         "head -c 1024 /dev/urandom > /etc/slurm/slurm.key; systemctl restart --no-block slurmd",
     ),
-    "slurmd crashes again and again": Fault(WORKER, "Slurmd", "app", BROKEN_SLURMD),
+    "slurmd crashes again and again": Fault(
+        WORKER, "Slurmd", "app", BROKEN_SLURMD, hands=MENDED_SLURMD, clean=MENDED_SLURMD, later="SlurmdCrashLoop"
+    ),
     "a disk is full": Fault(WORKER, "DiskFull", "person", FULL_DISK, clean="umount -l /tmp"),
     "a clock is ahead": _wrong_clock(WORKER, "+120s"),
     "a clock is behind": _wrong_clock(WORKER, "-120s"),
@@ -104,9 +128,9 @@ LONG = {
     "a machine is frozen": Fault(WORKER, "MachineSilent", "hands", lab="freeze", hands="thaw"),
     "a machine is cut off": Fault(WORKER, "MachineSilent", "hands", lab="cut", hands="heal"),
     "a machine has no power": Fault(WORKER, "MachineSilent", "hands", lab="kill", hands="start"),
-    "the machine of slurmctld is frozen": Fault(CONTROLLER, "MachineSilent", "hands", lab="freeze", hands="thaw"),
-    "the machine of slurmctld is cut off": Fault(CONTROLLER, "MachineSilent", "hands", lab="cut", hands="heal"),
-    "the machine of slurmctld has no power": Fault(CONTROLLER, "MachineSilent", "hands", lab="kill", hands="start"),
+    "the machine of slurmctld is frozen": _silent_controller("freeze", "thaw"),
+    "the machine of slurmctld is cut off": _silent_controller("cut", "heal"),
+    "the machine of slurmctld has no power": _silent_controller("kill", "start"),
     "a node has no homes": Fault(
         WORKER, "HealthCheckFailed", "hands", WITHOUT_HOMES, hands="systemctl restart home-people.mount"
     ),

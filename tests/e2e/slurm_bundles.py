@@ -26,7 +26,7 @@ SHOWN_FILE, SHOWN_VERSION = "slurm-26.05.tar", "0.1.0+slurm26.05.5"
 """What the page names. The newest packages may have another number."""
 CLUSTER, WORKERS = "lab", "gpu-2,gpu-3"
 """The inputs of the deploy that the page shows."""
-PLACED = re.compile(r"file /var/lib/gpuaas(/artifacts\S*)?: ")
+PLACED = re.compile(r"file /var/lib/gpuaas(/artifacts(/[^/\s]+(/sha256(/(?P<digest>\w+))?)?)?)?: ")
 NO_SOURCE = r"""
 umount /srv/packages; rm -f /etc/apt/sources.list; rm -rf /var/lib/apt/lists/*
 ! apt-get -s install slurmctld >/dev/null 2>&1
@@ -78,9 +78,17 @@ def deploy(cloud: Cloud, version: str, *, workers: str = WORKERS, **more: str) -
 
 
 def traces(lab: str, node: str, before: dict[str, Any]) -> list[str]:
-    """What differs from before. The platform keeps a placed bundle until the allocation is released."""
+    """What differs from before. A removal deletes the bundles of the present and the previous version of the instance.
+    After a rollback there is no previous version, so the new bundle may stay until the allocation is released."""
     changes = machine_state.traces(lab, node, before)
-    return [f"{node}: {change}" for change in changes if not PLACED.match(change)]
+    digest = hashlib.sha256((cached() / f"{RELEASES['new']}.tar").read_bytes()).hexdigest()
+    return [f"{node}: {change}" for change in changes if not _is_of_bundle(change, digest)]
+
+
+def _is_of_bundle(change: str, digest: str) -> bool:
+    """Return whether the change is the bundle with this digest, or a folder above it."""
+    placed = PLACED.match(change)
+    return placed is not None and placed["digest"] in (None, digest)
 
 
 def _cut_package_sources(cloud: Cloud, nodes: int) -> None:

@@ -9,12 +9,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import campaigns
 from cloud_in_use import Cloud
 from gpuaas_contract import bindings, users
 
 PASSWORD = "correct horse battery"
 LIMIT_S = 600.0
 """How long a busy host may take."""
+LEFT_MAX_S = 60.0
+"""A person who left the project can do nothing after this time. It is asserted with GPUAAS_CAMPAIGNS=whole."""
 
 
 async def join(cloud: Cloud, logins: Sequence[str]) -> list[bindings.RoleBinding]:
@@ -62,3 +65,9 @@ def until(what: str, holds: Callable[[], bool]) -> None:
         assert time.monotonic() - began < LIMIT_S, f"not within {LIMIT_S:.0f} s: {what}"
         time.sleep(0.5)
     sys.stdout.write(f"{what}: seen after {time.monotonic() - began:.1f} s\n")
+
+
+def show_left(what: str, after_s: float) -> None:
+    """Print how long after their role was taken a person can do nothing. In the whole size, it must be soon enough."""
+    sys.stdout.write(f"{what}: {after_s:.1f} s after the role was taken\n")
+    assert not campaigns.WHOLE or after_s <= LEFT_MAX_S, f"{what} after {after_s:.1f} s, later than {LEFT_MAX_S:g} s"

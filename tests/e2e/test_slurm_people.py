@@ -1,6 +1,7 @@
 """Fifty people of a project on a cluster with real Slurm: they join at once, run their first jobs, and one leaves.
 
-Long: `make test-slurm` runs it. It prints the times that the platform has on record."""
+Long: `make test-slurm` runs it. It prints the times that the platform has on record; `make test-faults` asserts that a
+person who left can do nothing a minute later."""
 
 import datetime
 import functools
@@ -9,6 +10,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,6 +79,7 @@ async def test_a_person_who_left_can_do_nothing_and_their_files_and_running_job_
         job = _submit_long(cloud, LEAVER)
         others = _submit_long(cloud, STAYER)
         with _open_session(cloud, home) as session:
+            left_at = time.monotonic()
             began = await _leave(cloud, LEAVER)
             session.wait(slurm_people.LIMIT_S)
         slurm_people.until("Slurm refuses them", lambda: not _can_submit(cloud, LEAVER))
@@ -86,6 +89,7 @@ async def test_a_person_who_left_can_do_nothing_and_their_files_and_running_job_
     for node in NODES:
         assert cloud.on(node, f"pgrep -u {LEAVER} -f 'sleep 4321' || true") == "", "nothing of the session is left"
     assert "account" in cloud.on("gpu-1", f"su - {LEAVER} -c true 2>&1 || true"), "the account is expired"
+    slurm_people.show_left(f"{LEAVER} can do nothing", time.monotonic() - left_at)
     assert f"{job}\n" in cloud.on("gpu-1", f"squeue -h -u {LEAVER} -o %i"), "the running job is not cancelled"
     slurm_people.until("the job is named", lambda: f"{LEAVER}: {job}." in _reason_of_controller(cloud))
     _follow(cloud, _reason_of_controller(cloud).split("To end them: ", 1)[1])

@@ -19,7 +19,8 @@ from cloud_in_use import Cloud
 from controller_process import Controller
 from gpuaas_contract.usage import USAGE_LIST, UsageRecord
 
-pytestmark = [pytest.mark.machines, pytest.mark.long]
+# As long as all waits together may take, and the start of the cloud.
+pytestmark = [pytest.mark.machines, pytest.mark.long, pytest.mark.timeout(campaigns.size(3600, 9000))]
 
 PEOPLE = ("ada", "bob", "cy", "dee", "eve")
 JOBS_EACH = campaigns.size(12, 201)

@@ -96,5 +96,14 @@ class Cluster:
             time.sleep(0.1)
         raise AssertionError(f"{member} was never {status} with {text!r} within {limit_s} s: {self.changes[-20:]}")
 
+    def reason(self, member: Member) -> str:
+        """Return the present reason of a member. There is no event if only the reason changes."""
+        listed = json.loads(self.gpuaas("get", "members", "--instance", "slurm", "-o", "json").stdout)["items"]
+        return next(str(row["status_reason"]) for row in listed if (row["node_name"], row["component_key"]) == member)
+
+    def newest(self) -> dict[Member, Change]:
+        """Return the last change of each member."""
+        return {change.member: change for change in list(self.changes)}
+
     def since(self, member: Member, then: float) -> list[Change]:
         return [change for change in list(self.changes) if change.member == member and change.at >= then]

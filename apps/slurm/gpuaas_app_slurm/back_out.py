@@ -78,11 +78,12 @@ async def _drain_again(op: Operation, member: Member, head: Machine) -> None:
     await op.step("drain the node again", _set_drain, op, head, name, member=member)
     look = await nodes.look(head, name)
     is_drained = state.node_drained(name, look.node, look.jobs).ok
-    if op.now(member).status == "drained" and not is_drained:
-        await op.report(member, status="ready")  # Jobs started while the drain was lifted, before this was reported.
+    if op.now(member).status in ("drained", "failed") and not is_drained:
+        # Jobs started while the drain was lifted, before this was reported. Or the resume failed.
+        await op.report(member, status="ready")
     if op.now(member).status in ("ready", "degraded"):
         await op.report(member, status="draining", reason=op.reason)
-    if op.now(member).status == "draining" and is_drained:
+    if op.now(member).status in ("draining", "failed") and is_drained:
         await op.report(member, status="drained", reason=op.reason)
 
 

@@ -152,6 +152,8 @@ class FakeSlurm:
     """Jobs that Slurm requeues when their node goes down; it ends the others."""
     on_delete: Callable[[], None] | None = None
     """What happens after a node was deleted."""
+    on_jobs_read: Callable[[str], None] | None = None
+    """What happens, with the name of the node, immediately before the jobs on a node are read."""
     script: str = ""
     """The script that runs now."""
     stopped_units: set[str] = field(default_factory=set)
@@ -224,6 +226,8 @@ class FakeSlurm:
                 listed = [job.as_json() for job in self.jobs]
                 return _json(jobs=[job for job in listed if fake_queue.matches(job, filters)])
             case ("squeue", "--json", "-w", name, *_):
+                if self.on_jobs_read:
+                    self.on_jobs_read(name)
                 return _json(jobs=[job.as_json() for job in self.jobs if job.node == name])
             case ("squeue", "--json") if self.queue_fails_at_close and "down" in self.closed.values():
                 return Ran(1, "", "slurm_load_jobs error: Invalid argument")

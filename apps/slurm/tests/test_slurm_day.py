@@ -110,9 +110,29 @@ async def test_an_mpi_program_compiled_at_home_runs_over_two_machines(day: Day) 
 async def test_an_mpi_program_that_is_missing_on_one_machine_ends_by_itself(day: Day) -> None:
     program = "[ $SLURM_PROCID = 0 ] && exec ./hello; exec ./missing"
     options = "-Q -N2 --ntasks-per-node=1 --mem-per-cpu=200"
-    output = await day.person(f"cd; timeout 60 srun {options} sh -c '{program}' 2>/dev/null || echo ended $?")
+    output = await day.person(f"cd; timeout 20 srun {options} sh -c '{program}' 2>/dev/null || echo ended $?")
     assert "ended" in output, "the other rank does not wait for it"
     assert "ended 124" not in output, "and no time limit was needed"
+
+
+async def test_a_job_may_lock_all_its_memory_although_the_shell_that_submitted_it_may_not(day: Day) -> None:
+    """RDMA needs it."""
+    assert await day.person("ulimit -l 64; srun -Q --mem=16 -w gpu-3 sh -c 'ulimit -l'") == "unlimited\n"
+
+
+async def test_programs_in_the_folders_of_hooks_run_as_root_before_and_after_a_job(day: Day) -> None:
+    """Slurm gives them no search path."""
+    noted, folders = "/run/hooks-of-jobs", ("/etc/slurm/prolog.d", "/etc/slurm/epilog.d")
+    program = f"#!/bin/sh\\necho $SLURM_JOB_ID ${{0%/*}} $(/usr/bin/id -un) $SLURM_JOB_USER >> {noted}\\n"
+    write = "; ".join(f"printf %b '{program}' > {folder}/50-site; chmod 755 {folder}/50-site" for folder in folders)
+    await day.lab.run("gpu-3", "sh", "-c", write)
+    try:
+        job = (await day.person("srun -Q --mem=16 -w gpu-3 printenv SLURM_JOB_ID")).strip()
+        lines = [f"{job} {folder} root {USER}" for folder in folders]
+        shown = await day.until(lines[-1], "sh", "-c", f"cat {noted} || true", on="gpu-3")
+        assert [line for line in shown.splitlines() if line.startswith(f"{job} ")] == lines
+    finally:
+        await day.lab.run("gpu-3", "rm", "-f", noted, *(f"{folder}/50-site" for folder in folders))
 
 
 async def test_each_task_of_a_job_array_writes_to_the_home(day: Day) -> None:
@@ -197,6 +217,18 @@ async def test_no_daemon_reports_an_error_about_its_plugins(day: Day) -> None:
     for name in day.lab.addresses:
         errors = await day.lab.run(name, "sh", "-c", "grep -hiE 'plugstack|spank|glob' /var/log/slurm/*.log || true")
         assert errors == ""
+
+
+@pytest.mark.parametrize(("name", "daemon"), [("gpu-1", "slurmctld"), ("gpu-1", "slurmdbd"), ("gpu-3", "slurmd")])
+async def test_a_daemon_continues_in_a_new_file_after_its_log_was_rotated(day: Day, name: str, daemon: str) -> None:
+    log, pid = f"/var/log/slurm/{daemon}.log", ("systemctl", "show", "-p", "MainPID", "--value", daemon)
+    before = (await day.lab.run(name, *pid)).strip()
+    await day.lab.run(name, "logrotate", "-f", "-s", "/tmp/rotated", f"/etc/logrotate.d/{daemon}")
+    await day.lab.run(name, "test", "-s", f"{log}.1")
+    files = await day.until(f"{log}\n", "sh", "-c", f"readlink /proc/{before}/fd/* || true", on=name)
+    assert f"{log}.1" not in files, "it does not write to the old file any more"
+    assert (await day.lab.run(name, *pid)).strip() == before, "it was not restarted"
+    assert sorted((await day.person("srun -Q -N2 --mem=16 hostname")).split()) == ["gpu-2", "gpu-3"]
 
 
 async def test_a_reboot_through_slurm_restarts_the_machine_and_its_homes_are_mounted_again(day: Day) -> None:

@@ -562,13 +562,6 @@ async def test_a_preview_states_at_once_that_slurmctld_does_not_answer(cluster: 
     assert (preview.answered, "slurmctld does not answer" in preview.notes[0]) == (False, True)
 
 
-async def test_the_app_can_undo_every_kind_before_its_point_of_no_return(cluster: Cluster) -> None:
-    ended = await cluster.perform("drain", [cluster.member("gpu-2")])
-    assert ended.can_undo
-    decommission = await cluster.perform("decommission")
-    assert not decommission.can_undo
-
-
 def _two_workers(cluster: Cluster) -> None:
     cluster.add_worker("gpu-3")
     cluster.platform.records.make_ready(cluster.platform.records.instances[cluster.instance.instance_id])
