@@ -69,6 +69,8 @@ class FakeJob:
     limit_minutes: int = 60
     comment: str = ""
     is_batch: bool = True
+    submit_host: str = "gpu-1"
+    """Where its user ran sbatch, srun or salloc."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -83,6 +85,7 @@ class FakeJob:
             "partition": self.partition,
             "comment": self.comment,
             "batch_flag": self.is_batch,
+            "allocating_node": self.submit_host,
             "time_limit": _number(self.limit_minutes),
             "tres_alloc_str": f"cpu=1,gres/gpu={self.gpus}",
         }
@@ -150,6 +153,8 @@ class FakeSlurm:
     """The periods that were read from accounting."""
     requeues: set[int] = field(default_factory=set)
     """Jobs that Slurm requeues when their node goes down; it ends the others."""
+    on_drain: Callable[[], None] | None = None
+    """What happens after a node was drained."""
     on_delete: Callable[[], None] | None = None
     """What happens after a node was deleted."""
     script: str = ""
@@ -356,6 +361,8 @@ class FakeSlurm:
         elif state == "drain":
             flags.add("DRAIN")
             self.reasons[name] = reason[0].removeprefix("reason=")
+            if self.on_drain:
+                self.on_drain()
         elif state == "down":
             flags = {"DOWN", "DRAIN"}
             self._end_jobs_on(name)

@@ -393,6 +393,11 @@ async def _(cluster: NewCluster) -> None:
     assert await _previewed(cluster, "replace", at(cluster, "gpu-2")) == ["7"]
 
 
+@case("preview remove login")
+async def _(cluster: NewCluster) -> None:
+    assert await _previewed(cluster, "remove", at(cluster, "gpu-4")) == []
+
+
 @case("preview replace login")
 async def _(cluster: NewCluster) -> None:
     assert await _previewed(cluster, "replace", at(cluster, "gpu-4")) == []
