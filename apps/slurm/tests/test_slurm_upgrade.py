@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import structlog
 from crashes import ended_despite_crash
 from fake_slurm import FakeJob, running
 from fresh_machines import QUICK, NewCluster, new_cluster
@@ -451,6 +452,22 @@ async def test_the_preview_of_a_rollback_names_what_is_lost() -> None:
         assert "deleted: 9." in text
         assert "cancelled at the time of the rollback: 7." in text
         assert "records of jobs 8 to 9" in text
+
+
+async def test_a_rollback_reports_what_is_lost_before_its_first_change() -> None:
+    async with deployed() as cluster:
+        cluster.slurm.jobs, cluster.slurm.next_job_id = [FakeJob(7)], 8
+        assert (await upgrade(cluster)).status == "succeeded"
+        cluster.slurm.jobs, cluster.slurm.next_job_id = [FakeJob(8), FakeJob(9, node="")], 10
+        version = now(cluster).previous_version
+        with structlog.testing.capture_logs() as lines:
+            asked = cluster.platform.request(now(cluster), "rollback", to_version=version).operation_id
+            shown = await cluster.platform.until(asked, lambda op: any("killed: 8." in step.message for step in op.steps))
+            ended = await cluster.platform.ended(asked)
+        assert ended.status == "succeeded", ended.error
+        assert [step.name for step in shown.steps] == ["check machines and packages"]
+        [kept] = [line["sentences"] for line in lines if line["event"] == "rollback.losses"]
+        assert any("deleted: 9." in sentence for sentence in kept)
 
 
 @pytest.mark.parametrize("kind", ["upgrade", "rollback"])
