@@ -83,6 +83,7 @@ def build(settings: Settings = DEFAULT_SETTINGS) -> App:
     app.action("usage.read")(job_actions.read_usage)
     app.action("node.read")(node_actions.read_nodes)
     app.action("node.label")(node_actions.label)
+    app.action("node.reboot")(node_actions.reboot)
     app.action("reservation.list")(node_actions.list_reservations)
     app.action("reservation.create")(node_actions.create_reservation)
     app.action("reservation.remove")(node_actions.remove_reservation)

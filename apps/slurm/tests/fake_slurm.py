@@ -242,6 +242,8 @@ class FakeSlurm:
                 return self._set_node(name.removeprefix("nodename="), change.removeprefix("state="), reason)
             case ("scontrol", "delete", name):
                 return self._delete(name.removeprefix("nodename="))
+            case ("scontrol", "reboot", *words, name):
+                return self._reboot(name, words)
             case ("scontrol", "requeue", job_id):
                 return self._requeue(int(job_id))
             case ("scancel", *jobs):
@@ -367,6 +369,13 @@ class FakeSlurm:
             flags = {"DOWN", "DRAIN"}
             self._end_jobs_on(name)
         self.nodes[name] = sorted(flags)
+        return OK
+
+    def _reboot(self, name: str, words: list[str]) -> Ran:
+        """Note that the machine restarts when its jobs have ended. With ASAP, Slurm drains the node until then."""
+        self.changes.append(f"reboot {name}")
+        self.nodes[name] = sorted({*self.nodes[name], "REBOOT_REQUESTED", *({"DRAIN"} if "ASAP" in words else ())})
+        self.reasons |= {name: word.removeprefix("reason=") for word in words if word.startswith("reason=")}
         return OK
 
     def _requeue(self, job_id: int) -> Ran:

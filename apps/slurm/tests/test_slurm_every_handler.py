@@ -561,6 +561,12 @@ async def _(cluster: NewCluster) -> None:
     assert node_row["labels"] == "fast"
 
 
+@case("action node.reboot")
+async def _(cluster: NewCluster) -> None:
+    [node_row] = await acts(cluster, "node.reboot", nodes=["gpu-2"])
+    assert node_row["state"] == "IDLE+DRAIN+REBOOT_REQUESTED"
+
+
 @case("action reservation.list")
 async def _(cluster: NewCluster) -> None:
     assert await acts(cluster, "reservation.list") == []

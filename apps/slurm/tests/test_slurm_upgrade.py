@@ -462,7 +462,9 @@ async def test_a_rollback_reports_what_is_lost_before_its_first_change() -> None
         version = now(cluster).previous_version
         with structlog.testing.capture_logs() as lines:
             asked = cluster.platform.request(now(cluster), "rollback", to_version=version).operation_id
-            shown = await cluster.platform.until(asked, lambda op: any("killed: 8." in step.message for step in op.steps))
+            shown = await cluster.platform.until(
+                asked, lambda op: any("killed: 8." in step.message for step in op.steps)
+            )
             ended = await cluster.platform.ended(asked)
         assert ended.status == "succeeded", ended.error
         assert [step.name for step in shown.steps] == ["check machines and packages"]

@@ -17,6 +17,9 @@ GIVEN_UP = "machine given up"
 ROLE_FEATURES = frozenset({"worker", "login"})
 """Each node registers with the name of its role as a feature."""
 WORKING = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
+REBOOTING = frozenset({"REBOOT_REQUESTED", "REBOOT_ISSUED"})
+"""Flags of a node from the request of `scontrol reboot` until its slurmd registers again. A node that is not back after
+`ResumeTimeout` loses them and is DOWN."""
 UNFIT = {
     "DOWN": "is down",
     "NOT_RESPONDING": "does not answer",
