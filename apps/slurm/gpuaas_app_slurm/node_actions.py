@@ -13,7 +13,6 @@ from gpuaas_app_slurm import reports, roles
 from gpuaas_app_slurm.workload import config, nodes, reservations, state
 from gpuaas_app_slurm.workload.reservations import NewReservation, NodeFacts
 
-
 REBOOTABLE = ("ready", "degraded", "drained")
 """Statuses of members that are nodes of the cluster and that no operation changes."""
 

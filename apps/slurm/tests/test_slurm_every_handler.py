@@ -489,8 +489,8 @@ async def _(cluster: NewCluster) -> None:
 
 @case("action users.limits")
 async def _(cluster: NewCluster) -> None:
-    [row] = await acts(cluster, "users.limits", max_jobs=5)
-    assert row["max_jobs"] == 5
+    before, after = await acts(cluster, "users.limits", max_jobs=5)
+    assert (before["max_jobs"], after["max_jobs"]) == (None, 5)
 
 
 def joins(cluster: NewCluster, login: str) -> str:
