@@ -375,7 +375,9 @@ class FakeSlurm:
         """Note that the machine restarts when its jobs have ended. With ASAP, Slurm drains the node until then."""
         self.changes.append(f"reboot {name}")
         self.nodes[name] = sorted({*self.nodes[name], "REBOOT_REQUESTED", *({"DRAIN"} if "ASAP" in words else ())})
-        self.reasons |= {name: word.removeprefix("reason=") for word in words if word.startswith("reason=")}
+        for word in words:
+            if word.startswith("reason="):
+                self.reasons[name] = word.removeprefix("reason=")
         return OK
 
     def _requeue(self, job_id: int) -> Ran:

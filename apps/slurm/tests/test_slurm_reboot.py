@@ -1,4 +1,4 @@
-"""The action `node.reboot`: Slurm restarts workers when their jobs have ended, and health does not blame them for it."""
+"""The action `node.reboot`: Slurm restarts machines when their jobs have ended, and health does not blame them."""
 
 from collections.abc import AsyncIterator
 

@@ -15,7 +15,7 @@ from fresh_machines import QUICK, NewCluster, new_cluster
 from gpuaas_app_slurm import controller, losses
 from gpuaas_app_slurm.workload import backup, config, footprint, state, versions
 from gpuaas_sdk.controller import Instance
-from gpuaas_sdk.failures import Refused
+from gpuaas_sdk.failures import Permanent, Refused
 from gpuaas_sdk.installs import bundle, package_changes
 from gpuaas_sdk.installs.bundles import command
 
@@ -252,6 +252,16 @@ async def test_a_worker_that_fails_later_is_drained_and_the_others_work_again() 
         ended = await cluster.platform.ended(failed.operation_id)
         assert ended.status == "succeeded", ended.error
         assert (shown(cluster), cluster.slurm.nodes["gpu-3"]) == (everywhere(NEW), ["IDLE"])
+
+
+async def test_if_all_workers_are_drained_one_of_them_must_register_before_the_others_are_touched() -> None:
+    async with deployed() as cluster:
+        for name in ("gpu-2", "gpu-3"):
+            assert (await cluster.perform("drain", [cluster.member(name)])).status == "succeeded"
+        cluster.faults.broken_units = {"gpu-2 slurmd"}
+        failed = await upgrade(cluster)
+        assert "the canary failed" in failed.error.message
+        assert installed(cluster) == {**everywhere(OLD), "gpu-1": NEW, "gpu-2": NEW}
 
 
 async def test_an_upgrade_that_let_jobs_start_cannot_be_undone_any_more() -> None:
@@ -531,6 +541,31 @@ async def _killed_after(cluster: NewCluster, kind: Any, version: str, commands: 
     assert (installed(cluster), is_held(cluster)) == (everywhere(wanted), False), (kind, commands)
     assert [job.job_id for job in cluster.slurm.jobs] == [7, 8]
     return is_hung
+
+
+@pytest.mark.parametrize(
+    ("app_version", "installed_now", "expected"),
+    [("1", "24.11", False), ("1", "26.05", True), ("2", "26.05", False), ("2", "24.11", True)],
+)
+def test_a_cluster_whose_packages_are_not_those_of_its_app_version_is_between_two_versions(
+    app_version: str, installed_now: str, expected: bool
+) -> None:
+    noted_at = datetime.datetime.now(datetime.UTC)
+    before = backup.Queue("op_1", noted_at, 1, package_version="24.11", from_version="1", to_version="2")
+    assert backup.is_between(before, app_version, installed_now) is expected
+    assert not backup.is_between(None, app_version, installed_now)
+
+
+@pytest.mark.parametrize(
+    ("is_between", "fix"), [(True, "finish the upgrade"), (False, "package source with Slurm 24.11")]
+)
+def test_a_machine_with_another_release_learns_whether_an_upgrade_or_its_package_source_is_the_reason(
+    is_between: bool, fix: str
+) -> None:
+    with pytest.raises(Permanent) as refused:
+        versions.require_same_release("gpu-5", "26.05.5-1", "24.11.5-1", is_between=is_between)
+    assert fix in refused.value.fix
+    versions.require_same_release("gpu-5", "24.11.9-1", "24.11.5-1", is_between=is_between)
 
 
 def test_a_rollback_is_possible_inside_its_window_only() -> None:
