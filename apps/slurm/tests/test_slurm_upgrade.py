@@ -15,7 +15,7 @@ from fresh_machines import QUICK, NewCluster, new_cluster
 from gpuaas_app_slurm import controller, losses
 from gpuaas_app_slurm.workload import backup, config, footprint, state, versions
 from gpuaas_sdk.controller import Instance
-from gpuaas_sdk.failures import Permanent, Refused
+from gpuaas_sdk.failures import Refused
 from gpuaas_sdk.installs import bundle, package_changes
 from gpuaas_sdk.installs.bundles import command
 
@@ -562,10 +562,17 @@ def test_a_cluster_whose_packages_are_not_those_of_its_app_version_is_between_tw
 def test_a_machine_with_another_release_learns_whether_an_upgrade_or_its_package_source_is_the_reason(
     is_between: bool, fix: str
 ) -> None:
-    with pytest.raises(Permanent) as refused:
-        versions.require_same_release("gpu-5", "26.05.5-1", "24.11.5-1", is_between=is_between)
-    assert fix in refused.value.fix
-    versions.require_same_release("gpu-5", "24.11.9-1", "24.11.5-1", is_between=is_between)
+    assert fix in versions.other_release("gpu-5", "26.05.5-1", "24.11.5-1", is_between=is_between).fix
+    assert not versions.is_same_release("26.05.5-1", "24.11.5-1")
+    assert versions.is_same_release("24.11.9-1", "24.11.5-1")
+
+
+async def test_a_package_source_that_moved_is_named_as_the_reason_if_no_upgrade_is_unfinished() -> None:
+    async with deployed() as cluster:
+        cluster.faults.packaged_version = NEW
+        ended = await cluster.perform("add", [cluster.add_worker("gpu-5")])
+        assert f"has Slurm {NEW}" in ended.error.message
+        assert f"give the machine a package source with Slurm {OLD}" in ended.error.fix
 
 
 def test_a_rollback_is_possible_inside_its_window_only() -> None:

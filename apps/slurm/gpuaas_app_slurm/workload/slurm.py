@@ -61,8 +61,8 @@ class Common(msgspec.Struct, frozen=True):
     """The partition takes workers only. In a cluster of an earlier release it takes every node."""
     version: str = ""
     """The version of the packages of Slurm; empty if it is not known."""
-    is_between: bool = False
-    """An upgrade or a rollback has moved the cluster and did not end."""
+    app_version: str = ""
+    """The app version of the instance."""
 
 
 async def install(
@@ -154,8 +154,6 @@ async def read_common(controller: Machine, inputs: config.Inputs, app_version: s
         controller.get_all(key, keys.KEY_SET, cgroup, conf, home.UNIT_PATH),
         packages.software_versions(controller, footprint.SLURM),
     )
-    version = footprint.SLURM.software.version(installed)
-    before = None if await backup.is_returned(controller) else await backup.read(controller)
     return Common(
         key=contents[key],
         key_set=contents[keys.KEY_SET],
@@ -163,8 +161,8 @@ async def read_common(controller: Machine, inputs: config.Inputs, app_version: s
         homes=home.of_unit(inputs.home, controller.address, contents[home.UNIT_PATH]),
         auth=inputs.auth,
         has_worker_set=b"NodeSet=" in (contents[conf] or b""),
-        version=version,
-        is_between=backup.is_between(before, app_version, version),
+        version=footprint.SLURM.software.version(installed),
+        app_version=app_version,
     )
 
 
@@ -184,7 +182,10 @@ async def join(
     if _is_fit(node, role) and await _is_active(worker):
         return
     version = footprint.SLURM.software.version(await packages.software_versions(worker, footprint.SLURM))
-    versions.require_same_release(worker.hostname, version, common.version, is_between=common.is_between)
+    if not versions.is_same_release(version, common.version):
+        before = None if await backup.is_returned(controller) else await backup.read(controller)
+        is_between = backup.is_between(before, common.app_version, common.version)
+        raise versions.other_release(worker.hostname, version, common.version, is_between=is_between)
     seen = prepared or await facts.read(worker)
     cluster.refuse_other_cgroup(seen, common.cgroup)
     if role == role_names.LOGIN and not common.has_worker_set:
