@@ -168,6 +168,7 @@ async def test_a_machine_with_the_old_slurm_does_not_join_while_an_upgrade_has_n
         assert added.status == "failed"
         assert f"{OLD}-4" in added.error.message
         assert f"{NEW}-1" in added.error.message
+        assert "finish the upgrade" in added.error.fix
         assert "gpu-5" not in cluster.slurm.nodes
 
 
