@@ -75,7 +75,9 @@ async def deploy(op: Operation, settings: Settings) -> None:
         return
     async with beside(_finish_controller(joining, present)):
         head = await op.machine(controller)
-        await _join_and_prove(joining, roles.nodes_of(installed.ok), await slurm.read_common(head, inputs))
+        await _join_and_prove(
+            joining, roles.nodes_of(installed.ok), await slurm.read_common(head, inputs, op.instance.app_version)
+        )
     if not _is_alone(controller, present):
         await _report_on(joining, controller, present)
     await reports.ready_controller(op, controller, inputs)
@@ -93,7 +95,7 @@ async def add(op: Operation, settings: Settings) -> None:
     )
     joining = Joining(op, inputs, settings, homes, accounts)
     # This does not change while machines are installed: an upgrade and a new key exclude other operations.
-    async with beside(slurm.read_common(head, inputs)) as common:
+    async with beside(slurm.read_common(head, inputs, op.instance.app_version)) as common:
         installed = await op.each(op.to_do, lambda member: _install(joining, member, ()), raises=False)
     await _join_and_prove(joining, installed.ok, common.result())
     await reports.publish_access(op)

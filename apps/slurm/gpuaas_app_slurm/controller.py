@@ -67,7 +67,8 @@ def build(settings: Settings = DEFAULT_SETTINGS) -> App:
     app.undo("drain", role=roles.WORKER)(lambda op: back_out.undo_drain(op, settings))
     app.undo("resume", role=roles.WORKER)(lambda op: back_out.undo_resume(op, settings))
     app.preview("drain", role=roles.WORKER)(refusals.announced(previews.drain, refusals.drain, settings))
-    app.preview("remove", role=roles.WORKER)(refusals.announced(previews.remove, refusals.leave, settings))
+    for role in (roles.WORKER, roles.LOGIN):
+        app.preview("remove", role=role)(refusals.announced(previews.remove, refusals.leave, settings))
     app.preview("decommission")(refusals.announced(previews.decommission, refusals.decommission, settings))
     app.action("users.list")(user_actions.list_users)
     app.action("users.sync")(lambda op: user_actions.sync(op, settings))
@@ -82,6 +83,7 @@ def build(settings: Settings = DEFAULT_SETTINGS) -> App:
     app.action("usage.read")(job_actions.read_usage)
     app.action("node.read")(node_actions.read_nodes)
     app.action("node.label")(node_actions.label)
+    app.action("node.reboot")(node_actions.reboot)
     app.action("reservation.list")(node_actions.list_reservations)
     app.action("reservation.create")(node_actions.create_reservation)
     app.action("reservation.remove")(node_actions.remove_reservation)

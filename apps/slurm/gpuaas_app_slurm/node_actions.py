@@ -7,10 +7,14 @@ from typing import Any
 
 import msgspec
 from gpuaas_sdk.controller import Operation, Refused
+from gpuaas_sdk.machine import Machine
 
-from gpuaas_app_slurm import reports
-from gpuaas_app_slurm.workload import reservations
+from gpuaas_app_slurm import reports, roles
+from gpuaas_app_slurm.workload import nodes, reservations, state
 from gpuaas_app_slurm.workload.reservations import NewReservation, NodeFacts
+
+REBOOTABLE = ("ready", "degraded", "drained")
+"""Statuses of members that are nodes of the cluster and that no operation changes."""
 
 
 class LabelNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -18,6 +22,12 @@ class LabelNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     node: str
     labels: tuple[str, ...]
+
+
+class RebootNodes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The inputs of `node.reboot`."""
+
+    nodes: tuple[str, ...]
 
 
 class RemoveReservation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,6 +50,53 @@ async def label(op: Operation) -> dict[str, Any]:
     await reservations.label(head, asked.node, asked.labels)
     after = {item.node.name: item for item in await reservations.read_nodes(head)}
     return {"rows": [_row(after[asked.node])]}
+
+
+async def reboot(op: Operation) -> dict[str, Any]:
+    """Have Slurm restart the machines of workers when their jobs have ended, and return the nodes as Slurm shows them.
+
+    It does not wait for the restarts: jobs may run for days."""
+    names, head = op.inputs_as(RebootNodes).nodes, await reports.head(op)
+    present = {node.name: node for node in await nodes.read_all(head)}
+    for name in names:
+        await _require_rebootable(op, name, present.get(name))
+    reason = state.drain_reason(op.id, op.reason or "reboot")
+    for name in names:
+        await op.step(f"ask Slurm to restart {name}", _reboot, head, name, reason)
+    after = {item.node.name: item for item in await reservations.read_nodes(head)}
+    return {"rows": [_row(after[name]) for name in names if name in after]}
+
+
+async def _require_rebootable(op: Operation, name: str, node: state.Node | None) -> None:
+    """Refuse a node whose restart would end more than Slurm's jobs, or which Slurm cannot restart. Changes nothing."""
+    workers = {await reports.node_name(op, member): member for member in roles.workers_of(op.members)}
+    if name not in workers or node is None:
+        raise Refused(f"the cluster has no worker {name}", fix=f"gpuaas action run {op.instance.name} node.read")
+    member = workers[name]
+    if roles.CONTROLLER in roles.roles_on(op.members, member.allocation_id):
+        raise Refused(
+            f"slurmctld runs on the machine of {name} too, and cannot restart its own machine",
+            fix=f"gpuaas stop {op.instance.name}, restart the machine by hand, then gpuaas start {op.instance.name}",
+        )
+    if member.status not in REBOOTABLE:
+        raise Refused(
+            f"{name} is {member.status}", fix=f"wait until it is ready: gpuaas get members {op.instance.name}"
+        )
+    if node.flags & state.REBOOTING and op.attempt == 1:
+        raise Refused(f"{name} reboots already: {node.slurm_state}", fix="no action is needed")
+    registered = state.node_registered(name, node)
+    if not registered.ok and not node.flags & state.REBOOTING:
+        raise Refused(
+            f"node {name} is {node.slurm_state}, so Slurm cannot restart its machine",
+            fix=f"gpuaas member repair {op.instance.name} {name}",
+        )
+
+
+async def _reboot(head: Machine, name: str, reason: str) -> None:
+    """Ask once: an attempt that was interrupted after its question finds the answer in the state of the node."""
+    node = await nodes.read(head, name)
+    if node is not None and not node.flags & state.REBOOTING:
+        await nodes.reboot(head, node, reason)
 
 
 async def list_reservations(op: Operation) -> dict[str, Any]:

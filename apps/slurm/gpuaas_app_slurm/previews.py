@@ -9,6 +9,10 @@ from gpuaas_app_slurm import reports, roles
 from gpuaas_app_slurm.workload import config, home, nodes, state
 
 REPLACES = "The new machine proves itself with a job. Until the old one leaves, the replace can be undone."
+COMMANDS = (
+    "Commands of srun and salloc on these login machines wait for jobs. While they do, the operation is refused. With "
+    "force, the jobs are cancelled"
+)
 WAITS = "The operation waits for these jobs. Only with force are they cancelled, and their GPU hours lost."
 
 
@@ -116,17 +120,25 @@ def without_loss(shown: Preview, changes: list[PlannedChange]) -> Preview:
 
 
 async def _of_nodes(op: Operation, *, notes: list[str], irreversible: list[str] | None = None) -> Preview:
-    """Return the preview for the nodes of the targets: jobs that run there, and queued jobs that name one of them."""
+    """Return the preview for the nodes of the targets: jobs that run there, jobs of commands on login machines, and
+    queued jobs that name one of the nodes."""
     observed_at = datetime.datetime.now(datetime.UTC)
     every_job = await nodes.jobs_of_cluster(await reports.head(op))
     member_ids = await members_by_node(op, op.targets)
     running = tuple(job for job in every_job if "PENDING" not in job.state and set(job.nodes) & set(member_ids))
     waiting = [job.job_id for name in member_ids for job in state.waiting_for(name, every_job)]
+    logins = {await reports.node_name(op, member): member.member_id for member in roles.logins_of(op.targets)}
+    started = tuple(job for name in logins for job in state.started_from(name, every_job))
+    # They are lost with the machine of their command, so they are shown there.
+    placed = tuple(msgspec.structs.replace(job, nodes=(job.submit_host,)) for job in started)
     shown = list(notes) if running else []
+    if started:
+        shown.append(f"{COMMANDS}: {state.listed(started)}.")
     if waiting:
         listed = ", ".join(str(job_id) for job_id in sorted(set(waiting))[:100])
         shown.append(f"Queued jobs name these nodes and cannot run without them: {listed}.")
-    return preview(running, member_ids, observed_at, notes=shown, irreversible=irreversible or [])
+    work, places = (*running, *placed), member_ids | logins
+    return preview(work, places, observed_at, notes=shown, irreversible=irreversible or [])
 
 
 async def members_by_node(op: Operation, members: tuple[Member, ...]) -> dict[str, str]:

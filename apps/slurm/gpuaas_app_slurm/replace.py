@@ -122,7 +122,7 @@ async def _join_and_prove(joining: bring_up.Joining, spare: Member, head: Machin
     await members.take_over(op, spare, machine, SLURM, SlurmActs())
     source = await package_sources.of(op, spare, machine, SLURM, inputs.packages)
     instance_id, homes, address = op.instance.instance_id, joining.homes, joining.controller.address
-    async with bring_up.beside(slurm.read_common(head, inputs)) as common:
+    async with bring_up.beside(slurm.read_common(head, inputs, op.instance.app_version)) as common:
         more = bring_up.packages_of_options(inputs, (role,))
         prepared = await slurm.install(
             machine, instance_id, (role,), joining.users, op.say, homes, source, address, more

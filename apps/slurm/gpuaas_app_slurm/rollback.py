@@ -2,6 +2,7 @@
 
 import datetime
 
+import structlog
 from gpuaas_sdk.controller import Operation, PlannedChange, Preview, Refused
 from gpuaas_sdk.installs import package_changes, packages
 from gpuaas_sdk.machine import Machine
@@ -13,6 +14,8 @@ from gpuaas_app_slurm.version_changes import Move
 from gpuaas_app_slurm.workload import apply, backup, config, hold, moves, nodes
 from gpuaas_app_slurm.workload.footprint import SLURM
 
+log = structlog.get_logger()
+
 EFFECT = "slurmdbd, slurmctld and every slurmd restart. Jobs that ran before the upgrade and still run continue."
 
 
@@ -23,7 +26,7 @@ async def rollback(op: Operation, settings: Settings) -> None:
     before = await require_backup(op, head, settings)
     move = Move(op, settings, inputs, before.package_version)
     if not await _is_begun(op, head):
-        await op.step("check machines and packages", _check, move, present, head)
+        await op.step("check machines and packages", _check, move, present, head, before)
     await op.step("hold queued jobs", hold.hold, head, op.instance.instance_id, present, settings, op.say)
     await return_path.go_back(move, head, before)
     await op.step("let queued jobs start", hold.release, head, op.instance.instance_id, inputs, settings, op.say)
@@ -71,9 +74,13 @@ async def _is_begun(op: Operation, head: Machine) -> bool:
     return await hold.is_held(head) or (now is not None and now.operation_id == op.id)
 
 
-async def _check(move: Move, present: config.Inputs, head: Machine) -> None:
+async def _check(move: Move, present: config.Inputs, head: Machine, before: backup.Queue) -> None:
     """Refuse what cannot work while nothing has changed, and show what is lost."""
     await reports.head(move.op)
+    now = await backup.queue_now(head, move.op.id)
+    lost = losses.sentences(losses.losses(before, now), before, now)
+    log.info("rollback.losses", sentences=lost)  # The message of a step ends with it; the log of the operation stays.
+    await move.op.say(" ".join(lost))
     version_changes.refuse_never_joined(move.op)
     await apply.unedited(head, move.op.instance.instance_id, (present,))
     package_changes.refuse_mixed(SLURM, await version_changes.plan(move))

@@ -138,11 +138,20 @@ async def _wait_drained(op: Operation, member: Member, head: Machine, name: str,
                 fix="start slurmd on the machine again, or remove the member with force",
             )
         drained = await nodes.kept_drained(head, name, state.drain_reason(op.id, op.reason))
+        if drained.ok:
+            drained = await _no_commands(member, head, name)
         return await is_present() if drained.ok else drained
 
     check = await op.until(is_drained, within_s=settings.drain_wait_s, every_s=settings.drain_poll_s)
     if not check.ok:
         raise Permanent(check.reason, fix=f"squeue -w {name}")
+
+
+async def _no_commands(member: Member, head: Machine, name: str) -> Check:
+    """Check that people wait for no job on a login machine: srun and salloc end with it, and their jobs with them."""
+    if member.component_key != roles.LOGIN:
+        return Check(True)
+    return state.no_commands(name, await nodes.jobs_of_cluster(head))
 
 
 async def _resume(op: Operation, member: Member, head: Machine, settings: Settings) -> None:
@@ -188,7 +197,8 @@ async def delete_node(op: Operation, member: Member, head: Machine, name: str, s
 
 
 async def require_removable(op: Operation, member: Member, head: Machine, settings: Settings) -> None:
-    """Refuse to remove a worker whose machine does not answer, or which queued jobs need. Changes nothing."""
+    """Refuse to remove a node whose machine does not answer, which queued jobs need, or on which commands wait for
+    jobs. Changes nothing."""
     name = await reports.node_name(op, member)
     if not await op.answers(member, patience_s=settings.reach_leaving_s):
         raise Refused(
@@ -203,6 +213,13 @@ async def require_removable(op: Operation, member: Member, head: Machine, settin
             f"{len(waiting)} queued {'job names' if len(waiting) == 1 else 'jobs name'} node {name} and could not run "
             f"without it: {listed}",
             fix=f"change or cancel them (scancel {ids}), or {op.kind} the member with force",
+        )
+    unused = await _no_commands(member, head, name)
+    if not unused.ok:
+        raise Refused(
+            f"{unused.reason}. These commands of srun and salloc would end with the login machine, and their jobs with "
+            "them",
+            fix=f"let them end, or {op.kind} the member with force, which cancels these jobs",
         )
 
 
@@ -249,7 +266,8 @@ async def leave_by_force(
         not_done.append(f"slurmctld does not answer: node {name} is still in Slurm, and its jobs were not cancelled")
     else:
         if answers:
-            await op.step(f"{prefix}cancel its jobs", _cancel_jobs_on, op, head, name, settings, member=member)
+            cancel = partial(_cancel_jobs_on, op, member, head, name, settings)
+            await op.step(f"{prefix}cancel its jobs", cancel, member=member)
         evidence = reports.evidence(await nodes.look(head, name), name)
     if not answers:
         evidence = Evidence(
@@ -288,8 +306,13 @@ async def _end_node(
         await op.report(member, detail=op.now(member).adapter_detail | {"interrupted_jobs": text})
 
 
-async def _cancel_jobs_on(op: Operation, head: Machine, name: str, settings: Settings) -> None:
-    """Cancel the jobs on the node, and wait a while for their end. A node whose slurmd is dead cannot end them."""
+async def _cancel_jobs_on(op: Operation, member: Member, head: Machine, name: str, settings: Settings) -> None:
+    """Cancel the jobs on the node, and wait a while for their end. A node whose slurmd is dead cannot end them.
+
+    Jobs of commands on a login machine run elsewhere. Without their commands they would hold their nodes."""
+    if member.component_key == roles.LOGIN:
+        started = state.started_from(name, await nodes.jobs_of_cluster(head))
+        await nodes.cancel(head, tuple(job.job_id for job in started))
     if await nodes.read(head, name) is None:
         return
     await nodes.drain(head, name, state.drain_reason(op.id, op.reason))

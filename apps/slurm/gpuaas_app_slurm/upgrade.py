@@ -209,8 +209,8 @@ async def _move_nodes(move: Move, head: Machine) -> None:
 
 
 async def _canary(op: Operation, workers: tuple[Member, ...], head: Machine) -> Member | None:
-    """Return the worker that must run a job before the others are touched: an idle one if there is one. None if a
-    worker already did so, or if all are drained and can run no job."""
+    """Return the worker that must run a job before the others are touched: an idle one if there is one. If people have
+    drained all, one of these: it runs no job, but must register with the new version. None if a worker already did."""
     if not workers or len(workers) < len(roles.workers_of(op.members)):
         return None
     known = {node.name: node for node in await nodes.read_all(head)}
@@ -221,7 +221,8 @@ async def _canary(op: Operation, workers: tuple[Member, ...], head: Machine) -> 
 
     able = [member for member in workers if (node := node_of(member)) is not None and "DRAIN" not in node.flags]
     idle = [member for member in able if (node := node_of(member)) is not None and "IDLE" in node.flags]
-    return next(iter([*idle, *able]), None)
+    drained = [member for member in workers if op.status_before(member) in ("drained", "draining")]
+    return next(iter([*idle, *able, *drained]), None)
 
 
 async def _move_canary(move: Move, canary: Member, head: Machine) -> None:

@@ -105,7 +105,7 @@ async def remove(op: Operation) -> dict[str, Any]:
 
 
 async def limits(op: Operation) -> dict[str, Any]:
-    """Set limits, and return what Slurm shows after it."""
+    """Set limits, and return what Slurm showed before it and shows after it."""
     head, inputs = await reports.head(op), config.parse_inputs(op.instance.inputs)
     wanted = op.inputs_as(SetLimits)
     values = associations.settings(wanted)
@@ -118,8 +118,31 @@ async def limits(op: Operation) -> dict[str, Any]:
         await associations.change_account(head, inputs.cluster_name, values)
     after = await associations.read(head, inputs.cluster_name)
     _refuse_unset(head, wanted, after[wanted.login].limits)
-    shown = [after[wanted.login]] if values or wanted.login else list(after.values())
-    return {"rows": [{"login": item.user or EVERYONE} | _limits(item) for item in shown]}
+    if not values:
+        shown = [after[wanted.login]] if wanted.login else list(after.values())
+        return {"rows": [_limits_row("now", item) for item in shown]}
+    changed = [_limits_row("after", after[wanted.login])]
+    if op.attempt > 1:
+        # An attempt before this one may have changed the limits already.
+        return {"rows": changed, "note": "The limits before are not known: the action was interrupted and repeated."}
+    rows = [_limits_row("before", before[wanted.login]), *changed]
+    command = take_back(op.instance.name, wanted, before[wanted.login].limits)
+    return {"rows": rows} | ({"note": f"To take it back: {command}"} if command else {})
+
+
+def take_back(instance: str, wanted: SetLimits, before: Limits) -> str:
+    """Return the command that sets the limits of before again; empty if nothing changes. Pure."""
+    names = [name for name in Limits.__struct_fields__ if getattr(wanted, name) is not None]
+    old = {name: -1 if (value := getattr(before, name)) is None else value for name in names}
+    if all(old[name] == getattr(wanted, name) for name in names):
+        return ""
+    given = ({"login": wanted.login} if wanted.login else {}) | old
+    inputs = " ".join(f"--input {name}={value}" for name, value in given.items())
+    return f"gpuaas action run {instance} users.limits {inputs} --reason TEXT"
+
+
+def _limits_row(when: str, association: Association) -> dict[str, Any]:
+    return {"login": association.user or EVERYONE, "when": when} | _limits(association)
 
 
 def _refuse_unset(head: Machine, wanted: Limits, shown: Limits) -> None:

@@ -69,6 +69,8 @@ class FakeJob:
     limit_minutes: int = 60
     comment: str = ""
     is_batch: bool = True
+    submit_host: str = "gpu-1"
+    """Where its user ran sbatch, srun or salloc."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -83,6 +85,7 @@ class FakeJob:
             "partition": self.partition,
             "comment": self.comment,
             "batch_flag": self.is_batch,
+            "allocating_node": self.submit_host,
             "time_limit": _number(self.limit_minutes),
             "tres_alloc_str": f"cpu=1,gres/gpu={self.gpus}",
         }
@@ -150,6 +153,8 @@ class FakeSlurm:
     """The periods that were read from accounting."""
     requeues: set[int] = field(default_factory=set)
     """Jobs that Slurm requeues when their node goes down; it ends the others."""
+    on_drain: Callable[[], None] | None = None
+    """What happens after a node was drained."""
     on_delete: Callable[[], None] | None = None
     """What happens after a node was deleted."""
     on_jobs_read: Callable[[str], None] | None = None
@@ -241,6 +246,8 @@ class FakeSlurm:
                 return self._set_node(name.removeprefix("nodename="), change.removeprefix("state="), reason)
             case ("scontrol", "delete", name):
                 return self._delete(name.removeprefix("nodename="))
+            case ("scontrol", "reboot", *words, name):
+                return self._reboot(name, words)
             case ("scontrol", "requeue", job_id):
                 return self._requeue(int(job_id))
             case ("scancel", *jobs):
@@ -360,10 +367,21 @@ class FakeSlurm:
         elif state == "drain":
             flags.add("DRAIN")
             self.reasons[name] = reason[0].removeprefix("reason=")
+            if self.on_drain:
+                self.on_drain()
         elif state == "down":
             flags = {"DOWN", "DRAIN"}
             self._end_jobs_on(name)
         self.nodes[name] = sorted(flags)
+        return OK
+
+    def _reboot(self, name: str, words: list[str]) -> Ran:
+        """Note that the machine restarts when its jobs have ended. With ASAP, Slurm drains the node until then."""
+        self.changes.append(f"reboot {name}")
+        self.nodes[name] = sorted({*self.nodes[name], "REBOOT_REQUESTED", *({"DRAIN"} if "ASAP" in words else ())})
+        for word in words:
+            if word.startswith("reason="):
+                self.reasons[name] = word.removeprefix("reason=")
         return OK
 
     def _requeue(self, job_id: int) -> Ran:

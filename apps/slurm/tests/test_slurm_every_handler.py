@@ -393,6 +393,11 @@ async def _(cluster: NewCluster) -> None:
     assert await _previewed(cluster, "replace", at(cluster, "gpu-2")) == ["7"]
 
 
+@case("preview remove login")
+async def _(cluster: NewCluster) -> None:
+    assert await _previewed(cluster, "remove", at(cluster, "gpu-4")) == []
+
+
 @case("preview replace login")
 async def _(cluster: NewCluster) -> None:
     assert await _previewed(cluster, "replace", at(cluster, "gpu-4")) == []
@@ -484,8 +489,8 @@ async def _(cluster: NewCluster) -> None:
 
 @case("action users.limits")
 async def _(cluster: NewCluster) -> None:
-    [row] = await acts(cluster, "users.limits", max_jobs=5)
-    assert row["max_jobs"] == 5
+    before, after = await acts(cluster, "users.limits", max_jobs=5)
+    assert (before["max_jobs"], after["max_jobs"]) == (None, 5)
 
 
 def joins(cluster: NewCluster, login: str) -> str:
@@ -554,6 +559,12 @@ async def _(cluster: NewCluster) -> None:
 async def _(cluster: NewCluster) -> None:
     [node_row] = await acts(cluster, "node.label", node="gpu-2", labels=["fast"])
     assert node_row["labels"] == "fast"
+
+
+@case("action node.reboot")
+async def _(cluster: NewCluster) -> None:
+    [node_row] = await acts(cluster, "node.reboot", nodes=["gpu-2"])
+    assert node_row["state"] == "IDLE+DRAIN+REBOOT_REQUESTED"
 
 
 @case("action reservation.list")

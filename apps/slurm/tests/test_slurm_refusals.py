@@ -33,6 +33,10 @@ def waits_with_a_command(cluster: NewCluster) -> None:
     cluster.slurm.jobs = [FakeJob(9, node="gpu-2", is_batch=False)]
 
 
+def waits_on_the_login_machine(cluster: NewCluster) -> None:
+    cluster.slurm.jobs = [FakeJob(9, node="gpu-2", is_batch=False, submit_host="gpu-4")]
+
+
 def is_silent(cluster: NewCluster) -> None:
     cluster.host("gpu-2").reachable = False
 
@@ -50,6 +54,8 @@ def is_edited(cluster: NewCluster) -> None:
         ("replace", ("gpu-2",), waits_for_gpu_2, "1 queued job names node gpu-2"),
         ("replace", ("gpu-1",), waits_with_a_command, "commands of people wait for 1 jobs"),
         ("replace", ("gpu-1",), is_edited, "files on gpu-1 were changed after the app wrote them"),
+        ("remove", ("gpu-4",), waits_on_the_login_machine, "commands on gpu-4 wait for 1 job: 9 (ada)"),
+        ("replace", ("gpu-4",), waits_on_the_login_machine, "commands on gpu-4 wait for 1 job: 9 (ada)"),
         ("stop", (), runs, "1 job running: 7 (ada)"),
         ("restart", (), is_silent, "machine gpu-2 (gpu-2) does not answer"),
         ("decommission", (), runs, "7 (ada, RUNNING)"),

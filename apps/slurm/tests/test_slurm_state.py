@@ -17,6 +17,17 @@ def _jobs() -> dict[int, state.Job]:
     return {job.job_id: job for job in state.parse_jobs((SAMPLES / "jobs.json").read_text())}
 
 
+def test_a_job_shows_the_machine_on_which_its_user_submitted_it() -> None:
+    assert {job.submit_host for job in _jobs().values()} == {"gpu-1"}
+
+
+def test_only_jobs_of_commands_that_wait_on_a_machine_are_lost_with_it() -> None:
+    batch, srun = state.Job(1, "ada", "RUNNING", submit_host="a"), state.Job(2, "bob", "PENDING", submit_host="a")
+    srun = msgspec.structs.replace(srun, is_batch=False)
+    assert state.no_commands("a", (batch, srun)).reason == "commands on a wait for 1 job: 2 (bob)"
+    assert state.no_commands("b", (batch, srun)).ok
+
+
 def test_an_idle_node_is_idle_and_shows_its_hardware() -> None:
     node = _nodes("nodes.json")["gpu-4"]
     assert state.node_idle("gpu-4", node).ok

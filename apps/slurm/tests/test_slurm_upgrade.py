@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import structlog
 from crashes import ended_despite_crash
 from fake_slurm import FakeJob, running
 from fresh_machines import QUICK, NewCluster, new_cluster
@@ -167,6 +168,7 @@ async def test_a_machine_with_the_old_slurm_does_not_join_while_an_upgrade_has_n
         assert added.status == "failed"
         assert f"{OLD}-4" in added.error.message
         assert f"{NEW}-1" in added.error.message
+        assert "finish the upgrade" in added.error.fix
         assert "gpu-5" not in cluster.slurm.nodes
 
 
@@ -251,6 +253,16 @@ async def test_a_worker_that_fails_later_is_drained_and_the_others_work_again() 
         ended = await cluster.platform.ended(failed.operation_id)
         assert ended.status == "succeeded", ended.error
         assert (shown(cluster), cluster.slurm.nodes["gpu-3"]) == (everywhere(NEW), ["IDLE"])
+
+
+async def test_if_all_workers_are_drained_one_of_them_must_register_before_the_others_are_touched() -> None:
+    async with deployed() as cluster:
+        for name in ("gpu-2", "gpu-3"):
+            assert (await cluster.perform("drain", [cluster.member(name)])).status == "succeeded"
+        cluster.faults.broken_units = {"gpu-2 slurmd"}
+        failed = await upgrade(cluster)
+        assert "the canary failed" in failed.error.message
+        assert installed(cluster) == {**everywhere(OLD), "gpu-1": NEW, "gpu-2": NEW}
 
 
 async def test_an_upgrade_that_let_jobs_start_cannot_be_undone_any_more() -> None:
@@ -453,6 +465,24 @@ async def test_the_preview_of_a_rollback_names_what_is_lost() -> None:
         assert "records of jobs 8 to 9" in text
 
 
+async def test_a_rollback_reports_what_is_lost_before_its_first_change() -> None:
+    async with deployed() as cluster:
+        cluster.slurm.jobs, cluster.slurm.next_job_id = [FakeJob(7)], 8
+        assert (await upgrade(cluster)).status == "succeeded"
+        cluster.slurm.jobs, cluster.slurm.next_job_id = [FakeJob(8), FakeJob(9, node="")], 10
+        version = now(cluster).previous_version
+        with structlog.testing.capture_logs() as lines:
+            asked = cluster.platform.request(now(cluster), "rollback", to_version=version).operation_id
+            shown = await cluster.platform.until(
+                asked, lambda op: any("killed: 8." in step.message for step in op.steps)
+            )
+            ended = await cluster.platform.ended(asked)
+        assert ended.status == "succeeded", ended.error
+        assert [step.name for step in shown.steps] == ["check machines and packages"]
+        [kept] = [line["sentences"] for line in lines if line["event"] == "rollback.losses"]
+        assert any("deleted: 9." in sentence for sentence in kept)
+
+
 @pytest.mark.parametrize("kind", ["upgrade", "rollback"])
 async def test_a_controller_that_dies_in_every_step_still_finishes(kind: Any) -> None:
     async with deployed() as cluster:
@@ -512,6 +542,38 @@ async def _killed_after(cluster: NewCluster, kind: Any, version: str, commands: 
     assert (installed(cluster), is_held(cluster)) == (everywhere(wanted), False), (kind, commands)
     assert [job.job_id for job in cluster.slurm.jobs] == [7, 8]
     return is_hung
+
+
+@pytest.mark.parametrize(
+    ("app_version", "installed_now", "expected"),
+    [("1", "24.11", False), ("1", "26.05", True), ("2", "26.05", False), ("2", "24.11", True)],
+)
+def test_a_cluster_whose_packages_are_not_those_of_its_app_version_is_between_two_versions(
+    app_version: str, installed_now: str, expected: bool
+) -> None:
+    noted_at = datetime.datetime.now(datetime.UTC)
+    before = backup.Queue("op_1", noted_at, 1, package_version="24.11", from_version="1", to_version="2")
+    assert backup.is_between(before, app_version, installed_now) is expected
+    assert not backup.is_between(None, app_version, installed_now)
+
+
+@pytest.mark.parametrize(
+    ("is_between", "fix"), [(True, "finish the upgrade"), (False, "package source with Slurm 24.11")]
+)
+def test_a_machine_with_another_release_learns_whether_an_upgrade_or_its_package_source_is_the_reason(
+    is_between: bool, fix: str
+) -> None:
+    assert fix in versions.other_release("gpu-5", "26.05.5-1", "24.11.5-1", is_between=is_between).fix
+    assert not versions.is_same_release("26.05.5-1", "24.11.5-1")
+    assert versions.is_same_release("24.11.9-1", "24.11.5-1")
+
+
+async def test_a_package_source_that_moved_is_named_as_the_reason_if_no_upgrade_is_unfinished() -> None:
+    async with deployed() as cluster:
+        cluster.faults.packaged_version = NEW
+        ended = await cluster.perform("add", [cluster.add_worker("gpu-5")])
+        assert f"has Slurm {NEW}" in ended.error.message
+        assert f"give the machine a package source with Slurm {OLD}" in ended.error.fix
 
 
 def test_a_rollback_is_possible_inside_its_window_only() -> None:

@@ -182,12 +182,25 @@ async def test_users_that_cannot_be_added_or_removed_are_refused_before_a_change
 async def test_limits_are_set_and_shown_as_slurm_has_them(cluster: Cluster) -> None:
     cluster.slurm.accounting.users |= {"ada": {}}
     ended = await cluster.act("users.limits", login="ada", max_jobs=5, gpus=2, max_wall="1-00:00:00")
-    assert _rows(ended, "login", "max_jobs", "max_submit", "max_wall", "cpus", "gpus") == [
-        ("ada", 5, None, "1-00:00:00", None, 2)
+    assert _rows(ended, "login", "when", "max_jobs", "max_submit", "max_wall", "cpus", "gpus") == [
+        ("ada", "before", None, None, None, None, None),
+        ("ada", "after", 5, None, "1-00:00:00", None, 2),
     ]
-    assert _rows(await cluster.act("users.limits", login="ada", max_jobs=-1), "max_jobs", "gpus") == [(None, 2)]
-    assert _rows(await cluster.act("users.limits", cpus=64), "login", "cpus") == [(user_actions.EVERYONE, 64)]
-    assert _rows(await cluster.act("users.limits"), "login") == [user_actions.EVERYONE, "ada"]
+    assert _rows(await cluster.act("users.limits", login="ada", max_jobs=-1), "max_jobs", "gpus") == [(5, 2), (None, 2)]
+    everyone = await cluster.act("users.limits", cpus=64)
+    assert _rows(everyone, "login", "cpus") == [(user_actions.EVERYONE, None), (user_actions.EVERYONE, 64)]
+    assert _rows(await cluster.act("users.limits"), "login", "when") == [(user_actions.EVERYONE, "now"), ("ada", "now")]
+
+
+async def test_a_change_of_limits_names_the_command_that_takes_it_back(cluster: Cluster) -> None:
+    cluster.slurm.accounting.users |= {"ada": {"MaxJobs": "10"}}
+    ended = await cluster.act("users.limits", login="ada", max_jobs=5, gpus=2)
+    command = f"gpuaas action run {cluster.instance.name} users.limits"
+    assert ended.result["note"] == (
+        f"To take it back: {command} --input login=ada --input max_jobs=10 --input gpus=-1 --reason TEXT"
+    )
+    again = await cluster.act("users.limits", login="ada", max_jobs=5)
+    assert "note" not in again.result
 
 
 async def test_limits_that_slurm_does_not_take_or_of_an_unknown_user_fail(cluster: Cluster) -> None:

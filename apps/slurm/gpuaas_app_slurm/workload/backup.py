@@ -141,6 +141,15 @@ async def queue_now(machine: Machine, operation_id: str) -> Queue:
     )
 
 
+def is_between(before: Queue | None, app_version: str, installed: str) -> bool:
+    """Return whether an upgrade or a rollback has moved the cluster and did not end: the instance still has the other
+    app version. `before`: what the last upgrade noted, if the cluster has not returned to it. Pure."""
+    if before is None:
+        return False
+    is_old = installed == before.package_version
+    return (before.from_version == app_version and not is_old) or (before.to_version == app_version and is_old)
+
+
 def _drain(node: state.Node) -> str:
     return (node.reason or "no reason given") if "DRAIN" in node.flags else ""
 

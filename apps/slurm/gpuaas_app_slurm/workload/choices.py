@@ -22,7 +22,7 @@ EXTRA_KEYS = frozenset(
         *("BatchStartTimeout", "CompleteWait", "EnforcePartLimits", "InactiveLimit", "KillWait", "MaxArraySize"),
         *("MaxJobCount", "MaxStepCount", "MessageTimeout", "MinJobAge", "OverTimeLimit", "PriorityDecayHalfLife"),
         *("PriorityFavorSmall", "PriorityMaxAge", "ResvOverRun", "SchedulerParameters"),
-        *("SlurmctldDebug", "SlurmctldTimeout", "SlurmdDebug", "TCPTimeout", "UnkillableStepTimeout", "WaitTime"),
+        *("SlurmctldDebug", "SlurmdDebug", "TCPTimeout", "UnkillableStepTimeout", "WaitTime"),
     }
 )
 """Keys of slurm.conf that `extra_settings` may have; the deploy form has a schema for each. They are numbers, times and

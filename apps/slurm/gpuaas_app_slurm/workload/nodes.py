@@ -143,6 +143,15 @@ async def set_resume(controller: Machine, name: str) -> None:
     await _change(controller, "update", f"nodename={name}", "state=resume")
 
 
+async def reboot(controller: Machine, node: state.Node, reason: str) -> None:
+    """Have Slurm restart the machine of the node as soon as its jobs have ended. A drain stays, with its reason: with
+    ASAP or nextstate, Slurm would lift it."""
+    if "DRAIN" in node.flags:
+        await _change(controller, "reboot", node.name)
+    else:
+        await _change(controller, "reboot", "ASAP", "nextstate=RESUME", f"reason={reason}", node.name)
+
+
 class Look(NamedTuple):
     """What Slurm reported about a node, and when it was asked."""
 

@@ -16,6 +16,7 @@ from gpuaas_app_slurm import roles as role_names
 from gpuaas_app_slurm.settings import Settings
 from gpuaas_app_slurm.workload import (
     accounting,
+    backup,
     cluster,
     config,
     facts,
@@ -60,6 +61,8 @@ class Common(msgspec.Struct, frozen=True):
     """The partition takes workers only. In a cluster of an earlier release it takes every node."""
     version: str = ""
     """The version of the packages of Slurm; empty if it is not known."""
+    app_version: str = ""
+    """The app version of the instance."""
 
 
 async def install(
@@ -144,8 +147,8 @@ async def start_scheduler(machine: Machine, settings: Settings, progress: Show) 
     await rest.start(machine, settings, progress)
 
 
-async def read_common(controller: Machine, inputs: config.Inputs) -> Common:
-    """Read what a machine needs to join."""
+async def read_common(controller: Machine, inputs: config.Inputs, app_version: str) -> Common:
+    """Read what a machine needs to join the cluster of an instance with this app version."""
     key, cgroup, conf = keys.PATHS[inputs.auth], f"{config.SLURM_FOLDER}/cgroup.conf", config.SLURM_CONF
     contents, installed = await asyncio.gather(
         controller.get_all(key, keys.KEY_SET, cgroup, conf, home.UNIT_PATH),
@@ -159,6 +162,7 @@ async def read_common(controller: Machine, inputs: config.Inputs) -> Common:
         auth=inputs.auth,
         has_worker_set=b"NodeSet=" in (contents[conf] or b""),
         version=footprint.SLURM.software.version(installed),
+        app_version=app_version,
     )
 
 
@@ -178,7 +182,10 @@ async def join(
     if _is_fit(node, role) and await _is_active(worker):
         return
     version = footprint.SLURM.software.version(await packages.software_versions(worker, footprint.SLURM))
-    versions.require_same_release(worker.hostname, version, common.version)
+    if not versions.is_same_release(version, common.version):
+        before = None if await backup.is_returned(controller) else await backup.read(controller)
+        is_between = backup.is_between(before, common.app_version, common.version)
+        raise versions.other_release(worker.hostname, version, common.version, is_between=is_between)
     seen = prepared or await facts.read(worker)
     cluster.refuse_other_cgroup(seen, common.cgroup)
     if role == role_names.LOGIN and not common.has_worker_set:

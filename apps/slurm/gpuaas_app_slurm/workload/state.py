@@ -26,6 +26,9 @@ GIVEN_UP = "machine given up"
 ROLE_FEATURES = frozenset({"worker", "login"})
 """Each node registers with the name of its role as a feature."""
 WORKING = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
+REBOOTING = frozenset({"REBOOT_REQUESTED", "REBOOT_ISSUED"})
+"""Flags of a node from the request of `scontrol reboot` until its slurmd registers again. A node that is not back after
+`ResumeTimeout` loses them and is DOWN."""
 UNFIT = {
     "DOWN": "is down",
     "NOT_RESPONDING": "does not answer",
@@ -74,6 +77,8 @@ class Job(msgspec.Struct, frozen=True):
     """Its time limit; infinite without one, None if unknown."""
     is_batch: bool = True
     """Whether a script runs it. Others belong to a command of their user, srun or salloc, which waits for them."""
+    submit_host: str = ""
+    """The machine on which its user ran sbatch, srun or salloc."""
 
     def gpu_hours(self, now: datetime.datetime) -> float:
         """Return the GPU time that it has used, which is lost if it is cancelled."""
@@ -249,6 +254,19 @@ def interactive(jobs: tuple[Job, ...]) -> tuple[Job, ...]:
     return tuple(job for job in jobs if not job.is_batch)
 
 
+def started_from(name: str, jobs: tuple[Job, ...]) -> tuple[Job, ...]:
+    """Return the jobs for which a command on this machine waits: they are lost with it. Batch jobs are not."""
+    return tuple(job for job in interactive(jobs) if job.submit_host == name)
+
+
+def no_commands(name: str, jobs: tuple[Job, ...]) -> Check:
+    """Pass if no command on this machine waits for one of these jobs."""
+    started = started_from(name, jobs)
+    if not started:
+        return Check(True)
+    return Check(False, f"commands on {name} wait for {len(started)} job{_s(started)}: {listed(started)}")
+
+
 def listed(jobs: tuple[Job, ...]) -> str:
     return ", ".join(f"{job.job_id} ({job.user})" for job in jobs[:20])
 
@@ -336,6 +354,7 @@ def _job(raw: dict[str, Any]) -> Job:
         partitions=tuple(name for name in raw.get("partition", "").split(",") if name),
         limit_minutes=_minutes(raw.get("time_limit", {})),
         is_batch=raw.get("batch_flag", True),
+        submit_host=raw.get("allocating_node", ""),
     )
 
 

@@ -26,14 +26,25 @@ def refuse_old_slurm(hostname: str, simulation: Simulation) -> None:
             )
 
 
-def require_same_release(name: str, version: str, of_cluster: str) -> None:
-    """Let no machine join with another release of Slurm than the cluster has: an upgrade that did not end has moved the
-    cluster, and the packages of the app version are still the old ones. Unknown versions pass."""
-    if version and of_cluster and _release(version) != _release(of_cluster):
-        raise Permanent(
-            f"machine {name} has Slurm {version}, and the cluster runs {of_cluster}",
-            fix="finish the upgrade or the rollback of the instance first, then request it again",
-        )
+def is_same_release(version: str, of_cluster: str) -> bool:
+    """Return whether a machine has the release of Slurm that the cluster has. Unknown versions count as the same."""
+    return not version or not of_cluster or _release(version) == _release(of_cluster)
+
+
+def other_release(name: str, version: str, of_cluster: str, *, is_between: bool) -> Permanent:
+    """Return why a machine with another release of Slurm cannot join.
+
+    `is_between`: an upgrade or a rollback did not end, so the packages of the app version are not those of the cluster.
+    Otherwise the package source of the machine has moved to another release."""
+    error = f"machine {name} has Slurm {version}, and the cluster runs {of_cluster}"
+    if is_between:
+        return Permanent(error, fix="finish the upgrade or the rollback of the instance first, then request it again")
+    return Permanent(
+        error,
+        fix=f"give the machine a package source with Slurm {of_cluster}, or move the cluster to {version} if that is "
+        f"newer: gpuaas upgrade INSTANCE --version VERSION. The sources of the machine: gpuaas ssh {name} -- "
+        "apt-cache policy slurmd",
+    )
 
 
 def refuse_jump(change: Change) -> None:
