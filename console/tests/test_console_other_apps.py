@@ -107,8 +107,7 @@ def test_an_app_from_the_scaffold_has_a_page_and_a_form_that_the_platform_accept
     form = person.page(f"{path}/deploy")
     fields = dict.fromkeys(re.findall(r'type="checkbox" name="(in\.\w+)"', form))
     (head, *others) = machines(console)
-    chosen = {field: [head] if field == "in.head_allocations" else others for field in fields}
-    if kind == "quorum":
-        chosen = dict.fromkeys(fields, [head, *others])
+    of_role = {"in.head_allocations": [head], "in.peer_allocations": [head, *others]}
+    chosen = {field: of_role.get(field, others) for field in fields}
     checked = person.post(f"{path}/deploy", step="check", name="one", topology="default", **chosen)
     assert "The platform accepts this" in checked.text, checked.text
