@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from gpuaas_contract.operations import Operation
+from gpuaas_sdk.conformance import plan
 from gpuaas_sdk.conformance.plan import Move
 from gpuaas_sdk.testing import FakePlatform
 from msgspec.structs import replace
 
-from bench.crashes import judge, rounds
+from bench.crashes import judge
 from bench.crashes.judge import Ended, Row, Undisturbed
 from bench.crashes.rounds import Interrupted, Rounds
 
@@ -117,7 +118,7 @@ async def test_each_operation_is_interrupted_by_kills_of_the_controller_and_of_t
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moves = [Move("deploy"), Move("add"), Move("drain"), Move("decommission")][:count]
-    monkeypatch.setattr(rounds.plan, "tour", lambda manifest, driver: moves)
+    monkeypatch.setattr(plan, "tour", lambda manifest, driver: moves)
     tour = NoCloud()
     await tour.once()
     await tour.once()
