@@ -352,7 +352,9 @@ def test_a_deploy_form_shows_an_error_at_its_field_and_a_check_changes_nothing(a
     ended = gone.headers["location"].rpartition("/")[2]
     console.cli("op", "wait", ended)
     page = html.unescape(admin.page(f"PROJECT/operations/{ended}"))
-    assert "Removed and left" in page
+    stated = page[page.index("Removed and left") :].partition("</section>")[0]
+    assert "removed: the demo" in stated
+    assert "left: /tmp/x</strong>: the log is kept" in stated
     file = admin.get(f"PROJECT/operations/{ended}/statement.json")
     assert file.headers["content-disposition"] == 'attachment; filename="statement.json"'
     assert file.headers["cache-control"] == "no-store"
