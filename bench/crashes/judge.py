@@ -11,9 +11,10 @@ from gpuaas_sdk.conformance import effects
 from gpuaas_sdk.conformance.plan import Move
 from gpuaas_sdk.conformance.stage import States, describe, difference
 
+VICTIMS = ("controller", "platform")
 SETTLED_S_MAX = 60.0
 HEADER = (
-    f"{'app':10}{'operation':26}{'instants':>9}{'before':>8}{'during':>8}{'after':>7}"
+    f"{'app':10}{'operation':26}{'killed c/p':>11}{'instants':>9}{'before':>8}{'during':>8}{'after':>7}"
     f"{'settled s':>11}{'slowest':>9}{'doubled':>9}{'different':>11}{'not ended':>11}"
 )
 
@@ -60,6 +61,8 @@ class Row:
 
     app: str
     move: Move
+    kills: Counter[str] = field(default_factory=Counter)
+    """Victim -> how often it was killed during this operation."""
     phases: Counter[str] = field(default_factory=Counter)
     settled_s: list[float] = field(default_factory=list)
     doubled: int = 0
@@ -71,6 +74,13 @@ class Row:
     def hits(self) -> int:
         """How many operations had not ended when the kill came."""
         return self.phases["before"] + self.phases["during"]
+
+    def next_victim(self) -> str:
+        """Return who is killed next. The victims take turns in each row: turns over all operations of an app would
+        kill the same victim in a row whenever the app has an even number of operations."""
+        victim = VICTIMS[self.kills.total() % len(VICTIMS)]
+        self.kills[victim] += 1
+        return victim
 
     def add(self, ended: Ended, undisturbed: Undisturbed) -> bool:
         """Count one operation. Return whether everything is right."""
@@ -93,7 +103,8 @@ class Row:
         phases = f"{self.phases['before']:8}{self.phases['during']:8}{self.phases['after']:7}"
         counts = f"{self.doubled:9}{self.different:11}{self.not_ended:11}"
         times = f"{statistics.median(settled):11.1f}{max(settled):9.1f}"
-        return f"{self.app:10}{self.move!s:26}{self.hits:9}{phases}{times}{counts}"
+        kills = "/".join(str(self.kills[victim]) for victim in VICTIMS)
+        return f"{self.app:10}{self.move!s:26}{kills:>11}{self.hits:9}{phases}{times}{counts}"
 
 
 def undisturbed(lengths_s: Sequence[float], seen: Sequence[Sequence[str]], states: Sequence[States]) -> Undisturbed:

@@ -22,7 +22,6 @@ from bench.crashes.clusters import Cluster
 from bench.crashes.judge import Ended, Row, Undisturbed
 from bench.crashes.requests import request
 
-VICTIMS = ("controller", "platform")
 MEASURE_SPREAD_S = 1.0
 """The undisturbed operations do not begin at the same moment, as the interrupted ones do not."""
 PATIENCE_S = 600.0
@@ -49,7 +48,6 @@ class Rounds:
         self.rows = {move: Row(subject.manifest.slug, move) for move in self.moves if not kinds or move.kind in kinds}
         self._undisturbed: dict[Move, Undisturbed] = {}
         self._random = random.Random(seed)
-        self._kills = 0
 
     async def measure(self) -> None:
         """Do every operation undisturbed: its length, its effects and its result are what others are compared with."""
@@ -90,9 +88,7 @@ class Rounds:
     async def _interrupt(self, move: Move, show: Callable[[str], None]) -> None:
         undisturbed, row = self._undisturbed[move], self.rows[move]
         into_s = self._instants(undisturbed.length_s)
-        victim = VICTIMS[self._kills % len(VICTIMS)]
-        self._kills += 1
-        for entry in await self._all(move, into_s, victim):
+        for entry in await self._all(move, into_s, row.next_victim()):
             cluster = entry.cluster
             ends = await self._ends(entry)
             ended = Ended(cluster.number, entry.operation, ends, entry.killed_at, cluster.effects(), cluster.states())

@@ -68,6 +68,10 @@ def test_a_publisher_signs_publishes_and_proves_an_app_that_is_deployed_by_diges
     publisher("artifact", "verify", "tool", "--app", "kiosk")
     publisher("artifact", "promote", "tool", "--app", "kiosk", "--channel", "stable")
     assert "tool" in publisher("artifact", "list", "--app", "kiosk").out
+    file.write_bytes(b"in two commands, as on the page about publishing")
+    publisher("artifact", "publish", "notes", "--app", "kiosk", "--file", str(file), "--media-type", "text/plain")
+    publisher("artifact", "sign", "notes", "--app", "kiosk", "--key", str(private))
+    assert publisher("artifact", "verify", "notes", "--app", "kiosk", "-o", "json").json["trust"] == "verified"
 
     named_wrong = _manifest(tmp_path, "kiosk", artifacts={"image": {"digest": DIGEST}})
     refused = publisher("app", "register", str(named_wrong), "--dry-run", expect=1)

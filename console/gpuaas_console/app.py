@@ -61,6 +61,7 @@ PAGES: dict[str, tuple[str, Page]] = {
     f"{_INSTANCE}/actions/{{action}}": ("GET POST", action.show),
     f"{_INSTANCE}/readings/{{action}}": ("GET", action_table.show),
     _OPERATION: ("GET", operation.show),
+    f"{_OPERATION}/statement.json": ("GET", operation.statement),
     f"{_OPERATION}/stream": ("GET", operation.stream),
     f"{_OPERATION}/exit/{{exit}}": ("GET POST", operation.take_exit),
     f"{_PROJECT}/catalog": ("GET", catalog.show),

@@ -23,6 +23,7 @@ from gpuaas_contract import (
 from gpuaas_contract import entitlement_requests as requests
 from gpuaas_contract.access import GRANT_REVOKE
 from gpuaas_contract.endpoint import AnyEndpoint
+from gpuaas_contract.instances import BREAKER_RESET
 from gpuaas_contract.permissions import GRANTABLE
 from gpuaas_contract.wire import NoBody
 
@@ -56,6 +57,8 @@ class Change:
     """A field whose value the command reads from stdin; `*`: the whole request."""
     named: bool = False
     """People name the target in the form, because it does not exist yet."""
+    within: str = ""
+    """The path parameter of the instance to which the target belongs; the page of the instance links to it."""
     typed: bool = False
     """People type the target: the change ends or removes something."""
     reads: AnyEndpoint | None = None
@@ -79,11 +82,11 @@ class Change:
     def is_of_org(self) -> bool:
         return "{org_id}" in self.endpoint.path
 
-    def place(self, project: str, org: str) -> dict[str, str]:
-        """Return the path parameter of the project or the organisation in which the change is made; often none."""
+    def place(self, project: str, org: str, within: str = "") -> dict[str, str]:
+        """Return the path parameters of where the change is made: organisation, project and instance; often none."""
         if self.is_of_org:
             return {"org_id": org}
-        return {"project_id": project} if self.is_of_project else {}
+        return ({"project_id": project} if self.is_of_project else {}) | ({self.within: within} if self.within else {})
 
     def fits(self, row: Any) -> bool:
         attribute, _, states = self.states.partition(" ")
@@ -147,13 +150,7 @@ CHANGES: dict[str, Change] = {
         "Cordon", capacity.NODE_CORDON, "node cordon", "nodes", "node_id", "name", "admin_state active"
     ),
     "uncordon-node": Change(
-        "Uncordon",
-        capacity.NODE_UNCORDON,
-        "node uncordon",
-        "nodes",
-        "node_id",
-        "name",
-        "admin_state cordoned draining",
+        "Uncordon", capacity.NODE_UNCORDON, "node uncordon", "nodes", "node_id", "name", "admin_state cordoned draining"
     ),
     "retire-node": Change(
         "Retire",
@@ -324,19 +321,14 @@ CHANGES: dict[str, Change] = {
         states="revoked_at None",
         typed=True,
     ),
+    "reset-breaker": Change(
+        "Allow adding again", BREAKER_RESET, "role reset-breaker", target="component_key", within="instance_id"
+    ),
     "set-policy": Change(
-        "Change the policy of the project",
-        policy.PROJECT_SET,
-        "policy set -",
-        stdin="*",
-        reads=policy.PROJECT_GET,
+        "Change the policy of the project", policy.PROJECT_SET, "policy set -", stdin="*", reads=policy.PROJECT_GET
     ),
     "set-org-policy": Change(
-        "Change the policy of the organisation",
-        policy.ORG_SET,
-        "policy set -",
-        stdin="*",
-        reads=policy.ORG_GET,
+        "Change the policy of the organisation", policy.ORG_SET, "policy set -", stdin="*", reads=policy.ORG_GET
     ),
     "set-platform-policy": Change(
         "Change the policy of the platform",
@@ -397,7 +389,7 @@ def present(change: Change, answer: Any) -> dict[str, Any]:
 
 
 def line(
-    change: Change, target: str, body: Mapping[str, Any], etag: str, project: str, org: str = ""
+    change: Change, target: str, body: Mapping[str, Any], etag: str, project: str, org: str = "", within: str = ""
 ) -> tuple[list[str], str]:
     """Return the words of the command line for the same request, and what it reads from stdin."""
     words, given = change.words.split(), {name: body[name] for name in change.only if name in body}
@@ -407,12 +399,14 @@ def line(
     elif change.stdin:
         # The value of a secret is not shown: people type it.
         stdin = given.pop(change.stdin, change.stdin.upper())
-    arguments = [target] if change.target else []
+    arguments = ([within] if change.within else []) + ([target] if change.target else [])
     for name in change.arguments.split():
         arguments.append("-" if name == change.stdin else str(given.pop(name, name.upper())))
     options = _options(change, given)
     options += ["--if-match", etag] if change.endpoint.guarded and etag else []
-    options += [word for key, name in change.place(project, org).items() for word in (_OPTIONS[key], name)]
+    options += [
+        word for key, name in change.place(project, org).items() if key in _OPTIONS for word in (_OPTIONS[key], name)
+    ]
     if any(argument.startswith("-") and argument != "-" for argument in arguments):
         return [*words, *options, "--", *arguments], stdin
     return [*words, *arguments, *options], stdin

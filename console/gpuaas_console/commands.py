@@ -23,7 +23,7 @@ def member(body: MemberOperationRequest, instance: str, project: str) -> str:
     words += ["--role", body.component_key] if body.component_key else []
     option = "--with" if body.kind == "replace" else "--allocation"
     words += [word for allocation in body.allocation_ids for word in (option, allocation)]
-    return _line(words, body.reason, project)
+    return _line(words + (["--force"] if body.force else []), body.reason, project)
 
 
 def whole(verb: str, body: ChangeInstance | UpgradeInstance | ReconfigureInstance, instance: str, project: str) -> str:
@@ -33,7 +33,7 @@ def whole(verb: str, body: ChangeInstance | UpgradeInstance | ReconfigureInstanc
     if isinstance(body, ReconfigureInstance):
         for name, value in body.inputs.items():
             words += ["--unset", name] if value is None else ["--set", _pair(name, value)]
-    return _line(words, body.reason, project)
+    return _line(words + (["--force"] if body.force else []), body.reason, project)
 
 
 def deploy(body: DeployInstance, project: str) -> str:

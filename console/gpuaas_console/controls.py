@@ -26,22 +26,21 @@ class Act:
     """People type the instance's name: the act ends work or removes something."""
 
     @property
+    def can_be_forced(self) -> bool:
+        return self.verb != "add"
+
+    @property
     def of_members(self) -> bool:
         return self.endpoint is instances.MEMBER_OPERATION_CREATE
 
 
+FORCE = "apps.operation.force"
 _MEMBERS = instances.MEMBER_OPERATION_CREATE
 ACTS: dict[str, Act] = {
     act.verb: act
     for act in (
         Act("add", "Add members", "New members join on machines that you choose.", _MEMBERS, "machines"),
-        Act(
-            "drain",
-            "Drain",
-            "Members finish their work and get no new work until they are resumed.",
-            _MEMBERS,
-            "members",
-        ),
+        Act("drain", "Drain", "Members finish their work and get no new work until a resume.", _MEMBERS, "members"),
         Act("resume", "Resume", "The app gives drained members work again.", _MEMBERS, "members"),
         Act("repair", "Repair", "The app puts right what differs from what it set up.", _MEMBERS, "members"),
         Act("replace", "Replace", "Members move to other machines.", _MEMBERS, "members machines", typed=True),
@@ -122,7 +121,8 @@ def fits(manifest: Manifest, member: Member, verb: str) -> bool:
 
 def permissions(manifest: Manifest) -> set[str]:
     """Return every permission that the controls of an instance need."""
-    return {act.endpoint.permission for act in ACTS.values()} | {action.permission for action in manifest.actions}
+    of_acts = {act.endpoint.permission for act in ACTS.values()} | {instances.BREAKER_RESET.permission}
+    return of_acts | {action.permission for action in manifest.actions}
 
 
 def _why_not(manifest: Manifest, instance: Instance, active: Sequence[Operation], act: Act) -> str:

@@ -91,12 +91,10 @@ def _field(
 
 def _widget(schema: Mapping[str, Any]) -> Widget:
     kind, items = schema.get("type"), _items(schema)
-    if "x-gpuaas-picker" in schema:
-        return "pick_one"
+    if "x-gpuaas-picker" in schema or (kind == "array" and "x-gpuaas-picker" in items):
+        return "pick_many" if kind == "array" else "pick_one"
     if schema.get("x-secret"):
         return "secret"
-    if kind == "array" and "x-gpuaas-picker" in items:
-        return "pick_many"
     if "enum" in schema or kind == "boolean":
         return "select"
     if kind in ("integer", "number"):

@@ -37,6 +37,8 @@ class Session:
     expires_at: datetime.datetime
     borrowed: bool
     """The token belongs to another program, as with a one-time link: signing out here does not end it."""
+    ends_with: str = ""
+    """State of a sign-in at the identity provider that this browser began last. When it ends well, so does this."""
     last_project: str = ""
     """The project of the last page, for the links of pages without a project."""
     followers: dict[str, Follower] = field(default_factory=dict)
@@ -89,9 +91,17 @@ class Sessions:
         session = self._sessions.get(_digest(session_id)) if session_id else None
         return session if session is not None and now < session.expires_at else None
 
+    async def end_with(self, state: str) -> None:
+        """End the sessions of the browser that began this sign-in at the identity provider."""
+        for digest in [digest for digest, session in self._sessions.items() if session.ends_with == state]:
+            await self._end(digest)
+
     async def end(self, session_id: str) -> None:
         """End a session here and, if its token was made for it, at the platform."""
-        session = self._sessions.pop(_digest(session_id), None)
+        await self._end(_digest(session_id))
+
+    async def _end(self, digest: str) -> None:
+        session = self._sessions.pop(digest, None)
         if session is None:
             return
         try:

@@ -102,7 +102,7 @@ def every_page(console: Console, failed_add: str) -> dict[str, str]:
     return {
         **pages(console, failed_add),
         **{f"list-{plural}": f"{project}/records/{plural}?wide=1" for plural in lists},
-        **{f"change-{name}": f"{project}/change/{name}?target=lab" for name in CHANGES},
+        **{f"change-{name}": f"{project}/change/{name}?target=lab&within=lab" for name in CHANGES},
         **{f"act-{verb}": f"{project}/instances/lab/act?verb={verb}" for verb in ACTS},
         "action-greet": f"{project}/instances/lab/actions/greet",
         "home-filtered": "/?q=nothing-has-this-name&sort=age",

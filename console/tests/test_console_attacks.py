@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
+import oidc_provider
 import pytest
 from clouds import until
 from gpuaas_console import forms, sessions, web
@@ -100,6 +101,25 @@ def test_a_second_sign_in_ends_the_first_session(admin: Any, console: Console) -
     admin.sign_in("admin", console.server.password)
     assert dict(admin.http.cookies) != before
     assert httpx.get(f"{console.url}/", cookies=before, trust_env=False).status_code == 303
+
+
+@pytest.mark.parametrize("sends_strict_cookies", [False, True], ids=["a browser", "another client"])
+def test_a_sign_in_through_the_identity_provider_ends_the_session_before(
+    admin: Any, console: Console, sends_strict_cookies: bool
+) -> None:
+    """A browser that comes from the provider's site does not send the strict cookie of the session."""
+    before = dict(admin.http.cookies)
+    admin.get("/sign-in")
+    page = admin.post("/sign-in/provider").text
+    url = re.search(r'class="button" href="([^"]+)"', page)
+    assert url
+    assert httpx.get(f"{console.url}/", cookies=before, trust_env=False).status_code == 200, "it can still fail"
+    if not sends_strict_cookies:
+        admin.http.cookies.delete("gpuaas-console")
+    answer = oidc_provider.sign_in(html.unescape(url[1]), "kim@example.com")
+    assert "Signed in" in admin.page("/signed-in", **answer)
+    assert httpx.get(f"{console.url}/", cookies=before, trust_env=False).status_code == 303
+    assert "You can see no project yet" in admin.page("/")
 
 
 def test_the_cookie_is_for_this_site_and_not_for_scripts(visitor: Visitor, console: Console) -> None:

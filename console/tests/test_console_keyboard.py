@@ -44,7 +44,7 @@ def test_the_story_of_an_instance_by_keyboard_alone(browser: Browser, console: C
     _sign_in(hands, console)
     _request_and_grant(hands)
     _deploy_with_a_failure_and_its_exit(hands)
-    _add_drain_resume_and_remove(hands, console)
+    _add_drain_resume_and_remove(hands)
     _run_an_action(hands)
     _upgrade(hands)
     _decommission(hands)
@@ -97,13 +97,19 @@ def _deploy_with_a_failure_and_its_exit(hands: Keyboard) -> None:
     hands.ended()
 
 
-def _add_drain_resume_and_remove(hands: Keyboard, console: Console) -> None:
+def _add_drain_resume_and_remove(hands: Keyboard) -> None:
     hands.follow("keys")
     _on_members(hands, "Add members")
     hands.tick("gpu-9 ")
     hands.send("Add members")
     hands.ended("failed")  # its first attempt, too
-    console.cli("role", "reset-breaker", "keys", "worker", "--reason", "the licence is there")
+    hands.follow("keys")
+    hands.follow("Allow adding worker again")
+    hands.write("Reason", "the licence is there")
+    hands.send("Allow adding again")
+    expect(hands.page.get_by_text("Done.")).to_be_visible()
+    hands.follow("Back to keys")
+    hands.follow("Choose an exit")
     hands.follow("Retry")
     hands.write("Reason", "again")
     hands.write("Type keys to confirm", "keys")

@@ -91,6 +91,23 @@ def test_after_sign_out_the_cookie_is_worthless(admin: Any) -> None:
     assert again.status_code == 303
 
 
+def test_a_session_is_ended_with_its_button_or_with_the_command_line_beside_it(
+    admin: Any, visitor: Visitor, console: Console
+) -> None:
+    other = visitor()
+    other.sign_in("admin", console.server.password)
+    page = other.page("/sessions")
+    current = re.search(r'class="mono">(\S+)</span> <span[^>]*>.*?this one', page)
+    assert current
+    line = f"gpuaas session end {current[1]}"
+    assert line not in page, "people sign out to end the session of this page"
+    beside = html.unescape(admin.page("/sessions"))
+    assert f"<code>{line}</code>" in beside
+    assert re.search(rf"<code>curl -X \w+ http\S+/sessions/{current[1]} ", beside)
+    console.cli("session", "end", current[1])
+    assert other.get("/").status_code == 303
+
+
 def test_every_page_answers_and_is_not_stored_by_the_browser(admin: Any, console: Console, failed_add: str) -> None:
     correlation = operations(console, "deploy")[0]["correlation_id"]
     paths = [
@@ -136,6 +153,19 @@ def test_the_instance_page_has_members_health_access_and_why_a_control_is_off(ad
         assert text in page
     assert "The instance was never upgraded: there is no previous version." in page
     assert re.search("<dt>head_allocation</dt><dd>gpu-1</dd>", page), "the machine and not the id of its allocation"
+
+
+def test_a_control_of_members_that_is_off_can_have_the_focus_and_its_reason_is_text_of_the_page(
+    visitor: Visitor, console: Console
+) -> None:
+    console.cli("user", "create", "otto", "--password", given="a long password 1\n")
+    console.cli("binding", "grant", "otto", "viewer", "--project", "research")
+    viewer = visitor()
+    viewer.sign_in("otto", "a long password 1")
+    page = html.unescape(viewer.page(LAB))
+    assert re.search('<span class="button off" tabindex="0" role="button"[^>]* aria-describedby="why-drain"', page)
+    reasons = page[page.index('<details class="why" id="why-not-members">') :].partition("</details>")[0]
+    assert re.search("<strong>Drain</strong>: .*apps.member.operate", reasons), reasons
 
 
 def test_the_page_of_an_unwell_instance_has_the_next_step_of_the_home_page(admin: Any, failed_add: str) -> None:
@@ -224,6 +254,31 @@ def test_a_dangerous_act_needs_the_reason_and_the_typed_name(admin: Any, console
     assert operations(console, "stop") == []
 
 
+def test_force_is_offered_to_those_who_may_use_it_and_needs_the_reason_and_the_typed_name(
+    admin: Any, visitor: Visitor, console: Console
+) -> None:
+    page, given = f"{LAB}/act", {"verb": "drain", "member": members(console)["gpu-3"], "force": "yes"}
+    assert "Ignore holds, the disruption budget and missing evidence" in admin.page(page, verb="drain")
+    assert 'name="force"' not in admin.page(page, verb="add"), "an add has nothing to ignore"
+    console.cli("user", "create", "finn", "--password", given="a long password 1\n")
+    console.cli("binding", "grant", "finn", "project_member", "--project", "research")
+    member = visitor()
+    member.sign_in("finn", "a long password 1")
+    assert 'name="force"' not in member.page(page, verb="drain")
+    assert member.post(page, **given, step="check").status_code == 403, "the platform decides"
+    admin.page(page, verb="drain")
+    refused = admin.post(page, **given, step="do")
+    assert refused.status_code == 400
+    assert "Type lab to confirm." in refused.text
+    assert "Write why you do this" in refused.text
+    given["reason"] = "the machine burns"
+    done = admin.post(page, **given, step="do", confirm="lab", key=uuid.uuid4().hex)
+    console.cli("op", "wait", done.headers["location"].rpartition("/")[2])
+    assert operations(console, "drain")[-1]["force"] is True
+    assert "<strong>forced</strong>" in admin.page(f"PROJECT{done.headers['location'].partition(admin.project_id)[2]}")
+    console.cli("member", "resume", "lab", "gpu-3")
+
+
 def test_an_exit_is_taken_with_a_reason(admin: Any, console: Console, failed_add: str) -> None:
     path = f"PROJECT/operations/{failed_add}/exit/retry"
     admin.page(path)
@@ -239,6 +294,26 @@ def test_an_exit_is_taken_with_a_reason(admin: Any, console: Console, failed_add
     assert "again" in page
     assert "demod ended with status 203: no licence" in page
     assert "daemon.ended" in page
+
+
+def test_a_role_that_failed_too_often_is_opened_again_on_the_page_of_its_instance(
+    admin: Any, visitor: Visitor, console: Console, failed_add: str
+) -> None:
+    for _ in range(5):
+        roles = console.cli("get", "roles", "--instance", "lab", "-o", "json").json["items"]
+        if any(role["breaker"]["open"] for role in roles):
+            break
+        console.cli("member", "add", "lab", "--role", "worker", "--allocation", "gpu-5", expect=None)
+    page = html.unescape(admin.page(LAB))
+    path = re.search(r'href="(/p/\S+/change/reset-breaker[^"]*)">Allow adding worker again<', page)
+    assert path
+    form = html.unescape(admin.page(path[1]))
+    assert "gpuaas role reset-breaker lab worker" in form
+    done = admin.post(path[1], step="do", target="worker", within="lab", **{"in.reason": "the licence is there"})
+    assert "Done." in done.text
+    assert f'href="{admin.path(LAB)}">Back to lab<' in done.text
+    assert "Allow adding worker again" not in admin.page(LAB)
+    assert admin.get("PROJECT/change/reset-breaker", target="worker").status_code == 400, "of no instance"
 
 
 def test_an_act_that_the_platform_refuses_shows_why(admin: Any, failed_add: str, console: Console) -> None:
@@ -274,7 +349,61 @@ def test_a_deploy_form_shows_an_error_at_its_field_and_a_check_changes_nothing(a
         confirm="second",
         key=uuid.uuid4().hex,
     )
-    console.cli("op", "wait", gone.headers["location"].rpartition("/")[2])
+    ended = gone.headers["location"].rpartition("/")[2]
+    console.cli("op", "wait", ended)
+    page = html.unescape(admin.page(f"PROJECT/operations/{ended}"))
+    stated = page[page.index("Removed and left") :].partition("</section>")[0]
+    assert "removed: the demo" in stated
+    assert "left: /tmp/x</strong>: the log is kept" in stated
+    file = admin.get(f"PROJECT/operations/{ended}/statement.json")
+    assert file.headers["content-disposition"] == 'attachment; filename="statement.json"'
+    assert file.headers["cache-control"] == "no-store"
+    assert json.loads(file.json()["document"])["operation_id"] == ended
+    assert file.json()["signature"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("name", "Not A Name!"), ("topology", "ring"), ("operator_service_account_id", "sa_unknown")]
+)
+def test_an_error_of_the_own_fields_of_a_deploy_form_is_at_the_field(
+    admin: Any, console: Console, field: str, value: str
+) -> None:
+    path = "PROJECT/catalog/demo/1.0.0/deploy"
+    allocations = console.cli("get", "allocations", "-o", "json").json["items"]
+    machine = next(row["allocation_id"] for row in allocations if row["node_name"] == "gpu-5")
+    admin.page(path)
+    given = {"name": "third", "topology": "split", "in.head_allocation": machine, field: value}
+    page = admin.post(path, **given, step="check").text
+    place = page[page.index(f'aria-describedby="{field}-error"') :]
+    shown = re.search(r'<p id="(\w+)-error" class="help"><strong class="error">[^<]+<', place)
+    assert shown, page
+    assert shown[1] == field
+    assert "f-head_allocation" not in place[: shown.start()] or field == "operator_service_account_id"
+
+
+def test_a_deploy_form_offers_the_accounts_of_the_organisation_that_are_accepted_for_the_app(
+    admin: Any, console: Console, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.yaml"
+    manifest = (TESTS / "demo_manifest.yaml").read_text()
+    other.write_text(manifest.replace("slug: demo", "slug: fleet", 1).replace("demo.", "fleet."))
+    console.cli("app", "register", str(other))
+    console.cli("app", "publish", "fleet", "1.0.0")
+    console.cli("app", "entitle", "fleet")
+    for app in ("demo", "fleet"):
+        key = tmp_path / f"{app}.json"
+        console.cli("service-account", "create", f"{app}-fleet", "--org", "acme", "--app", app, "--key-file", str(key))
+    page = admin.page("PROJECT/catalog/demo/1.0.0/deploy")
+    assert "demo-fleet" not in page, "it is not accepted yet"
+    accounts = console.cli("service-account", "list", "--org", "acme", "-o", "json").json["items"]
+    for row in accounts:
+        console.cli("service-account", "accept", row["service_account_id"])
+    page = admin.page("PROJECT/catalog/demo/1.0.0/deploy")
+    chosen = re.search(r'<option value="(sa_\w+)">demo-fleet · of the organisation</option>', page)
+    assert chosen
+    assert "fleet-fleet" not in page, "it operates another app"
+    for row in accounts:
+        console.cli("service-account", "dismiss", row["service_account_id"])
 
 
 def test_inputs_are_changed_with_a_form_and_the_effect_is_shown(admin: Any, console: Console) -> None:
@@ -407,6 +536,7 @@ def test_a_project_requests_an_app_and_an_admin_grants_it_from_home(
     assert member.sign_in("mona", "a long password 1").status_code == 303
     page = member.page("PROJECT/catalog")
     assert "Apps that this project may not deploy yet" in page
+    assert "A tenant admin of the organisation lets the project deploy an app" in page
     assert "Let this project deploy it" not in page, "a member cannot grant it"
     member.page("PROJECT/change/request-app", **{"in.app_slug": "wished"})
     asked = member.post("PROJECT/change/request-app", step="do", **{"in.app_slug": "wished", "in.reason": "a course"})

@@ -37,6 +37,7 @@ from gpuaas_contract.instances import Instance, InstanceCount, Member, MemberOpe
 from gpuaas_contract.operations import Operation, Preview, Step
 from gpuaas_contract.org_accounts import ACCEPTED_LIST
 from gpuaas_contract.policy import PolicyLimit
+from gpuaas_sdk import scaffold
 
 NOW = datetime.datetime(2030, 1, 31, 8, tzinfo=datetime.UTC)
 MANIFEST = msgspec.convert(yaml.safe_load((TESTS / "demo_manifest.yaml").read_text()), Manifest)
@@ -214,6 +215,34 @@ def test_each_kind_of_input_has_its_widget_and_is_read_back() -> None:
         },
         {},
     )
+
+
+def test_a_list_with_a_picker_at_either_level_offers_several_and_is_read_as_a_list() -> None:
+    hint = {"x-gpuaas-picker": "allocation"}
+    on_items = {"type": "array", "items": {"type": "string", **hint}}
+    on_list = {"type": "array", "items": {"type": "string"}, **hint}
+    schema = {"properties": {"on_items": on_items, "on_list": on_list, "one": {"type": "string", **hint}}}
+    made = {field.name: field for field in forms.fields(schema, {}, {"allocation": [forms.Choice("a1", "gpu-1")]}, {})}
+    assert {name: field.widget for name, field in made.items()} == {
+        "on_items": "pick_many",
+        "on_list": "pick_many",
+        "one": "pick_one",
+    }
+    assert all(field.choices == [forms.Choice("a1", "gpu-1")] for field in made.values())
+    form = web.Form({f"in.{name}": ["a1"] for name in made})
+    assert forms.read(schema, form) == ({"on_items": ["a1"], "on_list": ["a1"], "one": "a1"}, {})
+
+
+@pytest.mark.parametrize("kind", sorted(scaffold.KINDS))
+def test_the_deploy_form_of_each_kind_of_scaffold_is_read_back_as_lists_of_machines(kind: str, tmp_path: Path) -> None:
+    files = scaffold.create("hello", kind, tmp_path / "hello")
+    [text] = [file.read_text() for file in files if file.name == "manifest.yaml"]
+    declared = msgspec.convert(yaml.safe_load(text), Manifest).deploy_form
+    machines = [name for name, field in declared["properties"].items() if field["type"] == "array"]
+    assert machines
+    sent = web.Form({f"in.{name}": ["alloc_1"] for name in machines})
+    assert forms.read(declared, sent) == ({name: ["alloc_1"] for name in machines}, {})
+    assert {field.widget for field in forms.fields(declared, {}, {}, {}, machines)} == {"pick_many"}
 
 
 def test_lines_of_a_text_are_read_as_people_wrote_them() -> None:

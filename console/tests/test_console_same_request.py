@@ -49,6 +49,7 @@ CHANGES: dict[str, dict[str, str | list[str]]] = {
     "grant-platform-role": {"in.user_id": "ada", "in.role": "platform_ops"},
     "set-platform-policy": {"in.skus": '{"allow": [], "deny": ["old"]}'},
     "unseal": {"in.passphrase": "PASSPHRASE"},
+    "reset-breaker": {"target": "worker", "within": "lab", "in.reason": "new memory; $(touch x)"},
 }
 """Change -> what people fill in; others get a target and a reason."""
 ASKING = ("decommission",)
@@ -100,7 +101,7 @@ def open_add(console: Console, failed_add: str) -> str:
 
 def by_page(person: Person, recorder: Recorder, path: str, fields: dict[str, Any]) -> tuple[Sent, str]:
     """Send the form of a page. Return the request and the command line that the page shows."""
-    query = {name: fields[name] for name in ("verb", "target") if name in fields}
+    query = {name: fields[name] for name in ("verb", "target", "within") if name in fields}
     etag = re.search(r'name="etag" value="([^"]*)"', person.page(path, **query))
     recorder.sent.clear()
     answer = person.post(path, **fields, step="do", etag=html.unescape(etag[1]) if etag else "")
@@ -123,10 +124,12 @@ def test_every_act_and_every_change_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("verb", ACTS)
+@pytest.mark.parametrize("force", ["", "yes"], ids=["gently", "forced"])
 def test_an_act_and_its_command_line_send_the_same_request(
-    console: Console, lab_id: str, recorder: Recorder, person: Person, workers: dict[str, str], verb: str
+    console: Console, lab_id: str, recorder: Recorder, person: Person, workers: dict[str, str], verb: str, force: str
 ) -> None:
     fields: dict[str, Any] = {**ACTS[verb], "verb": verb, "reason": "new memory; $(touch x)", "confirm": "lab"}
+    fields |= {"force": force} if force else {}
     if "member" in fields:
         chosen = [fields["member"]] if isinstance(fields["member"], str) else fields["member"]
         fields["member"] = [workers[name] for name in chosen]

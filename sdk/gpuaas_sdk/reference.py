@@ -19,6 +19,9 @@ MODULES = (
     "controller",
     "controller.members",
     "controller.package_sources",
+    "controller.quorum",
+    "controller.cluster",
+    "certificates",
     "machine",
     "machine.commands",
     "checks",
@@ -37,6 +40,7 @@ MODULES = (
     "installs.acts",
     "installs.apt",
     "installs.bundle",
+    "installs.wheels",
     "installs.units",
     "installs.undo",
 )

@@ -1,16 +1,21 @@
 """What the crash matrix calls wrong, and at which point of an operation it counts a kill."""
 
 import datetime
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from gpuaas_contract.operations import Operation
+from gpuaas_sdk.conformance import plan
 from gpuaas_sdk.conformance.plan import Move
 from gpuaas_sdk.testing import FakePlatform
 from msgspec.structs import replace
 
 from bench.crashes import judge
-from bench.crashes.judge import Ended, Row
+from bench.crashes.judge import Ended, Row, Undisturbed
+from bench.crashes.rounds import Interrupted, Rounds
 
 BEGUN = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 STATES = {"n1": {"/etc/kv": "1", "/etc/secret": "abc"}}
@@ -88,3 +93,34 @@ def test_what_differs_from_the_undisturbed_run_is_wrong(changes: dict[str, Any],
 def test_the_row_counts_what_is_wrong_by_what_it_is() -> None:
     row = row_of(effects=["n1: file /etc/kv"] * 2, states={}, ends=[])
     assert (row.doubled, row.different, row.not_ended) == (1, 1, 1)
+
+
+class NoCloud(Rounds):
+    """Rounds without machines: they record who would be killed during which operation."""
+
+    def __init__(self) -> None:
+        subject = SimpleNamespace(manifest=SimpleNamespace(slug="hello"), driver=None)
+        super().__init__(SimpleNamespace(subject=subject), [], (), seed=1)  # type: ignore[arg-type]
+        self._undisturbed = {move: Undisturbed(1.0, Counter(), {}) for move in self.moves}
+        self.victims: dict[Move, list[str]] = defaultdict(list)
+
+    async def once(self) -> None:
+        for move in self.moves:
+            await self._interrupt(move, print)
+
+    async def _all(self, move: Move, into_s: Sequence[float], victim: str = "") -> list[Interrupted]:
+        self.victims[move].append(victim)
+        return []
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+async def test_each_operation_is_interrupted_by_kills_of_the_controller_and_of_the_platform(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moves = [Move("deploy"), Move("add"), Move("drain"), Move("decommission")][:count]
+    monkeypatch.setattr(plan, "tour", lambda manifest, driver: moves)
+    tour = NoCloud()
+    await tour.once()
+    await tour.once()
+    assert tour.victims == {move: ["controller", "platform"] for move in moves}
+    assert all(" 1/1 " in row.line() for row in tour.rows.values())

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from gpuaas_cli.show import steps
+from gpuaas_contract import meanings
 from gpuaas_contract.catalog import PROJECT_APP_LIST, Manifest
 from gpuaas_contract.errors import ApiError
 from gpuaas_contract.instances import (
@@ -48,6 +50,8 @@ class Subject:
     versions: Sequence[str]
     more: bool
     """There are members on other pages."""
+    force: str
+    """What force does, if the act and the person can use it."""
 
     @property
     def fitting(self) -> list[Member]:
@@ -73,6 +77,8 @@ async def show(visit: Visit) -> Response:
     subject = await _subject(visit, given)
     outcome = Outcome()
     body, outcome.errors = _body(subject, given)
+    if given.text("force") and subject.act.can_be_forced:
+        body = msgspec.structs.replace(body, force=True)
     if visit.request.method == "POST":
         is_check = given.text("step") == "check" or visit.is_fragment
         if not is_check:
@@ -105,6 +111,7 @@ def _page(visit: Visit, subject: Subject, given: Form, body: Body, outcome: Outc
         role=given.text("role"),
         kept={name: given.text(name) for name in (*of_instance.FILTERS, "page") if given.text(name)},
         version=given.text("version"),
+        forced=bool(given.text("force")),
         reason=given.text("reason"),
         outcome=outcome,
         names=steps.names_of(subject.members),
@@ -133,7 +140,10 @@ async def _subject(visit: Visit, given: Form) -> Subject:
     members, following = await visit.one_page(MEMBER_LIST, chosen_page, instance_id=instance.instance_id)
     machines, versions = await asyncio.gather(_machines(visit, act), _versions(visit, act, instance))
     members.sort(key=lambda item: (item.component_key, len(item.node_name), item.node_name))
-    return Subject(act, instance, manifest, members, machines, versions, more=bool(following or given.text("page")))
+    more = bool(following or given.text("page"))
+    may_force = act.can_be_forced and not (await visit.may([controls.FORCE]))[controls.FORCE]
+    force = meanings.of(ChangeInstance)["force"] if may_force else ""
+    return Subject(act, instance, manifest, members, machines, versions, more, force)
 
 
 async def _machines(visit: Visit, act: Act) -> Sequence[forms.Choice]:
@@ -184,9 +194,10 @@ def _is_complete(subject: Subject, given: Form) -> bool:
 def _missing(subject: Subject, given: Form) -> dict[str, str]:
     """Return what people must still write or choose before the request is sent."""
     errors: dict[str, str] = {}
-    if subject.act.typed and given.text("confirm") != subject.instance.name:
+    is_typed = subject.act.typed or given.text("force")
+    if is_typed and given.text("confirm") != subject.instance.name:
         errors["confirm"] = f"Type {subject.instance.name} to confirm."
-    if subject.act.typed and not given.text("reason"):
+    if is_typed and not given.text("reason"):
         errors["reason"] = "Write why you do this; it is stored with the operation."
     if "members" in subject.act.needs and not given.every("member"):
         errors["member"] = "Choose at least one member."

@@ -42,12 +42,13 @@ async def show(visit: Visit) -> Response:
         if operation is not None and operation.status not in ENDED_OPERATION:
             return visit.go(view.link("p", visit.project, "operations", operation.operation_id))
     path = {"project_id": visit.project, "instance_id": instance.instance_id, "action": name}
+    choices = await pickers.every(visit, spec.input_schema, instance.app_slug)
     return visit.page(
         "action.html",
         status=400 if errors and status == 200 else status,
         instance=instance,
         spec=spec,
-        fields=forms.fields(spec.input_schema, inputs, await pickers.every(visit, spec.input_schema), errors),
+        fields=forms.fields(spec.input_schema, inputs, choices, errors),
         errors=errors,
         operation=operation,
         checked=checked,

@@ -24,11 +24,11 @@ async def show(visit: Visit) -> Response:
         raise Failure(404, "This change is not known", "The console has no such change.", "Open the lists.")
     is_post = visit.request.method == "POST"
     given = visit.form if is_post else visit.query
-    target, etag = given.text("target"), given.text("etag")
-    if change.target and not target and (is_post or not change.named):
+    target, etag, within = given.text("target"), given.text("etag"), _within(visit, change)
+    if (change.within and not within) or (change.target and not target and (is_post or not change.named)):
         raise Failure(400, "The name is missing", "The request does not name what to change.", "Open it from its list.")
     org = await visit.org() if change.is_of_org else ""
-    path = {**change.place(visit.project, org), **({change.target: target} if change.target else {})}
+    path = {**change.place(visit.project, org, within), **({change.target: target} if change.target else {})}
     present, present_etag = await _present(visit, change, path)
     etag = etag or present_etag
     inputs, errors = forms.read(changes.schema(change.endpoint.request), given, change.only)
@@ -45,6 +45,11 @@ async def show(visit: Visit) -> Response:
     return _page(
         visit, change, org, target, inputs, etag, errors, status, present=present, answer=answer, checked=is_check
     )
+
+
+def _within(visit: Visit, change: Change) -> str:
+    """Return the instance to which the target belongs, by its name; empty: to none."""
+    return visit.form.text("within") or visit.query.text("within") if change.within else ""
 
 
 async def _present(visit: Visit, change: Change, path: dict[str, Any]) -> tuple[Any, str]:
@@ -111,8 +116,10 @@ def _page(
     secret = {name for name, field in shown["properties"].items() if field["x-secret"]}
     open_inputs = {name: value for name, value in inputs.items() if name not in secret}
     choices = {name: [forms.Choice(item, item) for item in items] for name, items in change.choices.items()}
-    back = view.link("p", visit.project, "records", change.of) if change.of else view.link("p", visit.project, "policy")
-    words, stdin = changes.line(change, target, open_inputs, etag, visit.project, org)
+    within = _within(visit, change)
+    place = ("instances", within) if change.within else ("records", change.of) if change.of else ("policy",)
+    back = view.link("p", visit.project, *place)
+    words, stdin = changes.line(change, target, open_inputs, etag, visit.project, org, within)
     body = {**open_inputs, **dict.fromkeys(secret & set(inputs), "SECRET"), **change.fixed}
     return visit.page(
         "change.html",
@@ -120,6 +127,7 @@ def _page(
         change=change,
         title=change.label,
         target=target,
+        within=within,
         etag=etag,
         fields=forms.fields(shown, open_inputs, choices, errors, change.only),
         errors=errors,
@@ -135,7 +143,7 @@ def _page(
             change.endpoint,
             None if change.endpoint.request is NoBody else body,
             if_match=etag if change.endpoint.guarded else "",
-            **change.place(visit.project, org),
+            **change.place(visit.project, org, within),
             **({change.target: target or change.target.upper()} if change.target else {}),
         ),
     )

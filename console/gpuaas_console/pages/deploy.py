@@ -43,7 +43,7 @@ async def _page(
     code: int,
 ) -> Response:
     schema: dict[str, Any] = chosen.manifest.deploy_form
-    choices = await pickers.every(visit, schema)
+    choices = await pickers.every(visit, schema, chosen.app_slug)
     path = {"project_id": visit.project}
     return visit.page(
         "deploy.html",
@@ -52,14 +52,13 @@ async def _page(
         manifest=chosen.manifest,
         body=body,
         fields=forms.fields(schema, body.inputs, choices, errors),
-        accounts=await pickers.service_accounts(visit),
+        accounts=await pickers.service_accounts(visit, chosen.app_slug),
         errors=errors,
         checked=checked,
         key=visit.form.text("key") or uuid.uuid4().hex,
         line=commands.deploy(body, visit.project),
         curl=commands.curl(visit.session.client.server, INSTANCE_CREATE, body, **path),
         topologies=needs.topologies(chosen.manifest),
-        own=("name", "topology", "operator_service_account_id"),
         back=view.link("p", visit.project, "catalog", chosen.app_slug, chosen.version),
     )
 

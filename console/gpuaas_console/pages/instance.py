@@ -14,6 +14,7 @@ from gpuaas_contract.events import Event
 from gpuaas_contract.holds import HOLD_LIST
 from gpuaas_contract.instances import (
     ACCESS_BUNDLE_GET,
+    BREAKER_RESET,
     INSTANCE_GET,
     MEMBER_LIST,
     ROLE_LIST,
@@ -109,13 +110,14 @@ async def _controls(
 ) -> dict[str, Any]:
     """Return what people can do. Without the manifest it is unknown, and nothing is offered."""
     if manifest is None:
-        return {"whole": [], "some": [], "actions": [], "readings": []}
+        return {"whole": [], "some": [], "actions": [], "readings": [], "why_no_reset": "The manifest is missing."}
     may_not = await visit.may(controls.permissions(manifest))
     return {
         "whole": controls.of_instance(manifest, instance, active, may_not),
         "some": controls.of_members(manifest, instance, roles, may_not),
         "actions": [(spec, may_not[spec.permission]) for spec in manifest.actions],
         "readings": controls.readings(manifest, instance, may_not),
+        "why_no_reset": may_not[BREAKER_RESET.permission],
     }
 
 

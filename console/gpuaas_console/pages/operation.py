@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections import Counter
 
+import msgspec
 from gpuaas_cli import output
 from gpuaas_cli.show import steps
 from gpuaas_contract.errors import ApiError, NotFound, PermissionDenied
@@ -21,6 +22,7 @@ from gpuaas_contract.operations import (
     TakeExit,
     Target,
 )
+from gpuaas_contract.statements import STATED_KINDS, STATEMENT_GET
 from starlette.responses import Response
 
 from gpuaas_console import attention, commands, timeline, view, web
@@ -52,6 +54,7 @@ async def show(visit: Visit) -> Response:
         outcomes=Counter(item.outcome for item in operation.targets),
         log=log,
         ended=operation.status in ENDED_OPERATION,
+        has_statement=operation.kind in STATED_KINDS,
         share=attention.used_share(operation, now),
         columns=spec.result.columns if spec and spec.result else [],
         read_at=now,
@@ -65,6 +68,13 @@ async def stream(visit: Visit) -> Response:
         return event.payload.get("operation_id") == operation.operation_id
 
     return visit.stream([visit.project], concerns)
+
+
+async def statement(visit: Visit) -> Response:
+    """Return the signed statement of what was removed and left, as a file."""
+    signed = await visit.calls().call(STATEMENT_GET, operation_id=visit.path("operation"))
+    headers = {**web.NO_STORE, "Content-Disposition": 'attachment; filename="statement.json"'}
+    return Response(msgspec.json.encode(signed), media_type="application/json", headers=headers)
 
 
 async def take_exit(visit: Visit) -> Response:

@@ -1,26 +1,33 @@
 """What the pickers of forms offer: allocations, service accounts and credentials of the project."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, get_args
 
 from gpuaas_contract.capacity import ALLOCATION_LIST
 from gpuaas_contract.credentials import CREDENTIAL_LIST
-from gpuaas_contract.errors import ApiError, NotFound, PermissionDenied
+from gpuaas_contract.errors import ApiError
 from gpuaas_contract.identity import SERVICE_ACCOUNT_LIST
 from gpuaas_contract.lifecycles import AllocationStatus
+from gpuaas_contract.org_accounts import ACCEPTED_LIST
 
 from gpuaas_console import forms
 from gpuaas_console.forms import Choice
-from gpuaas_console.web import Visit
+from gpuaas_console.web import Visit, or_none
 
 OFFERED_MAX = 200
 _OFFERED = [status for status in get_args(AllocationStatus) if status != "released"]
 
 
-async def every(visit: Visit, schema: Mapping[str, Any]) -> dict[str, Sequence[Choice]]:
-    """Return the choices of each picker that the schema names."""
-    readers = {"allocation": allocations, "service_account": service_accounts, "access_credential": credentials}
+async def every(visit: Visit, schema: Mapping[str, Any], app_slug: str) -> dict[str, Sequence[Choice]]:
+    """Return the choices of each picker that the schema of an app names."""
+    accounts = functools.partial(service_accounts, app_slug=app_slug)
+    readers: dict[str, Callable[[Visit], Awaitable[Sequence[Choice]]]] = {
+        "allocation": allocations,
+        "service_account": accounts,
+        "access_credential": credentials,
+    }
     named = forms.pickers(schema)
     return {kind: await read(visit) for kind, read in readers.items() if kind in named}
 
@@ -41,21 +48,17 @@ async def allocations(visit: Visit) -> list[Choice]:
     return result
 
 
-async def service_accounts(visit: Visit) -> list[Choice]:
-    try:
-        rows = await visit.calls().every(SERVICE_ACCOUNT_LIST)
-    except (NotFound, PermissionDenied):
-        return []
-    return [
-        Choice(item.service_account_id, item.name, "" if item.state == "active" else str(item.state)) for item in rows
-    ]
+async def service_accounts(visit: Visit, app_slug: str) -> list[Choice]:
+    """Return the accounts of the project, and those of its organisation that it accepts for this app."""
+    own = await or_none(visit.calls().every(SERVICE_ACCOUNT_LIST)) or []
+    accepted = [item for item in await or_none(visit.calls().every(ACCEPTED_LIST)) or [] if item.app_slug == app_slug]
+    rows = [(item.service_account_id, item.name, item.state) for item in own]
+    rows += [(item.service_account_id, f"{item.name} · of the organisation", item.state) for item in accepted]
+    return [Choice(key, label, "" if state == "active" else state) for key, label, state in rows]
 
 
 async def credentials(visit: Visit) -> list[Choice]:
-    try:
-        rows = await visit.calls().every(CREDENTIAL_LIST)
-    except (NotFound, PermissionDenied):
-        return []
+    rows = await or_none(visit.calls().every(CREDENTIAL_LIST)) or []
     return [Choice(item.credential_id, f"{item.name} · {item.fingerprint}") for item in rows if item.state == "active"]
 
 

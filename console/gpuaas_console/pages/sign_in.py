@@ -11,7 +11,7 @@ from gpuaas_sdk.outcomes import NoAnswer
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from gpuaas_console import links, view, web
+from gpuaas_console import commands, links, view, web
 from gpuaas_console.sessions import CALL_S, Sessions
 from gpuaas_console.settings import Settings
 from gpuaas_console.web import NO_STORE, Failure, Visit
@@ -73,6 +73,10 @@ async def provider(request: Request) -> Response:
     response = _page(request, "sign_in_provider.html", url=start.authorization_url)
     # The provider sends the browser here from its own site, and a strict cookie would not come along.
     response.set_cookie(_STATE, start.state, httponly=True, samesite="lax", secure=_settings(request).https)
+    # For the same reason the cookie of an earlier session does not come along: the session stores what will end it.
+    name = web.cookie_name(_settings(request))
+    if session := _sessions(request).get(request.cookies.get(name, ""), _now()):
+        session.ends_with = start.state
     return response
 
 
@@ -85,7 +89,8 @@ async def provided(request: Request) -> Response:
     try:
         async with _sessions(request).anonymous() as client:
             token = await client.call(OIDC_EXCHANGE, OidcExchange(code=code, state=state), timeout_s=CALL_S)
-        session_id = await _sessions(request).start(token.access_token, _now())
+        session_id = await _replaced(request, token.access_token)
+        await _sessions(request).end_with(state)
     except (errors.ApiError, NoAnswer) as error:
         raise web.failure_of(error) from error
     # A page and no redirect: the browser sends a strict cookie only from a page of this site.
@@ -115,19 +120,26 @@ async def sessions(visit: Visit) -> Response:
     if visit.request.method == "POST":
         await calls.call(SESSION_END, session_id=visit.form.text("session_id"))
         return visit.go("/sessions")
-    rows = await calls.every(SESSION_LIST)
-    return visit.page("sessions.html", rows=sorted(rows, key=lambda row: row.created_at, reverse=True))
+    rows = sorted(await calls.every(SESSION_LIST), key=lambda row: row.created_at, reverse=True)
+    server = visit.session.client.server
+    curls = {row.session_id: commands.curl(server, SESSION_END, None, session_id=row.session_id) for row in rows}
+    return visit.page("sessions.html", rows=rows, curls=curls)
 
 
 async def _started(request: Request, token: str, target: str, *, borrowed: bool = False) -> Response:
-    """Start a session with a new id, also where the browser had one before."""
+    session_id = await _replaced(request, token, borrowed=borrowed)
+    response = RedirectResponse(target, 303, NO_STORE)
+    _set(response, request, session_id)
+    return response
+
+
+async def _replaced(request: Request, token: str, *, borrowed: bool = False) -> str:
+    """Start a session with a new id and end the one that the browser had. Return the new id."""
     old = request.cookies.get(web.cookie_name(_settings(request)), "")
     session_id = await _sessions(request).start(token, _now(), borrowed=borrowed)
     if old:
         await _sessions(request).end(old)
-    response = RedirectResponse(target, 303, NO_STORE)
-    _set(response, request, session_id)
-    return response
+    return session_id
 
 
 def _set(response: Response, request: Request, session_id: str) -> None:

@@ -117,7 +117,7 @@ def _values(name: str, kind: str) -> dict[str, str]:
 
 
 def _field(role: str, field: str) -> str:
-    schema = f"type: array, title: Machines for {role}, items: {{type: string}}, x-gpuaas-picker: allocation"
+    schema = f"type: array, title: Machines for {role}, items: {{type: string, x-gpuaas-picker: allocation}}"
     return f"    {field}: {{{schema}}}"
 
 

@@ -20,7 +20,6 @@ class Software:
 
     class Kv(Software):
         footprint, head = KV, "primary"
-
         async def start(self, member: Member, machine: Machine) -> None:
             await machine.run_all(units.enable("kv"), units.restart("kv"))"""
 

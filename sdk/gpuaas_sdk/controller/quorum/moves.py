@@ -41,7 +41,7 @@ def others(op: Operation, member: Member) -> list[Member]:
 async def voice(op: Operation, peers: Peers, besides: Member | None = None, *more: Member) -> Member:
     """Return a member that serves, to ask it about the cluster. If there is none, raise `Temporary`.
 
-    voice = await quorum.voice(op, peers)"""
+    server = await quorum.voice(op, peers)"""
     for member in (*op.members, *more):
         is_other = besides is None or member.allocation_id != besides.allocation_id
         if is_other and member.status not in _NOT_STARTED and not await _unwell(op, peers, member):
