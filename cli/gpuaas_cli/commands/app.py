@@ -52,6 +52,8 @@ gpuaas app entitle slurm --versions '1.4.*' --channels stable --instances-max 2
     --members-max: Largest number of members (machines) of the app in the project, over all its instances.
 """
 
+import contextlib
+
 from gpuaas_contract import catalog, conformance, errors, instances
 from gpuaas_contract.catalog import AppVersion, CheckedVersion, Entitlement
 from gpuaas_contract.policy import CAN_I, CanI
@@ -125,7 +127,8 @@ async def _warn_of_instances(call: Call, entitlement: Entitlement, can: str) -> 
                 return
             what = f"{live} live instance{'s' if live > 1 else ''} of {slug}"
     output.talk(
-        f"warning: {what} in project {project_id} {can} no longer be operated by a service account of the organisation. "
+        f"warning: {what} in project {project_id} {can} no longer be operated by a service account of the "
+        f"organisation. "
         f"Without an account of the project for {slug}, no controller can change them: "
         f"gpuaas service-account create NAME --app {slug} --project {project_id}"
     )
