@@ -92,7 +92,8 @@ class NamedAccount(Protocol):
 
 
 def with_id_or_name(accounts: Sequence[Account], id_or_name: str) -> Account | None:
-    """Return the account with this id or, if none has it, with this name. A name that equals the id of another account is never used."""
+    """Return the account with this id or, if none has it, with this name. A name that equals the id of
+    another account is never used."""
     by_id = [account for account in accounts if account.service_account_id == id_or_name]
     by_name = [account for account in accounts if account.name == id_or_name]
     return next(iter(by_id + by_name), None)
