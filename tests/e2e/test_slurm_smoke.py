@@ -68,6 +68,7 @@ ACTIONS: dict[str, Callable[[Results], dict[str, Any]]] = {
     "users.remove": lambda results: {"names": ["guest"]},
     "queue.submit": lambda results: {"script": SCRIPT, "name": "first"},
     "queue.read": lambda results: {},
+    "node.reboot": lambda results: {"nodes": [_busy_node(results)]},
     "job.logs": lambda results: {"job": results["queue.submit"][0]["job_id"]},
     "queue.cancel": lambda results: {"jobs": [results["queue.submit"][-2]["job_id"]]},
     "queue.cancel_any": lambda results: {"jobs": [results["queue.submit"][-1]["job_id"]]},
@@ -161,7 +162,17 @@ def _every_action(cloud: Cloud) -> None:
             until("the job has ended", lambda: rows(cloud, None, "queue.read") == [])
             for _ in ("queue.cancel", "queue.cancel_any"):
                 results[name] += rows(cloud, None, name, script=LONG)
+            until("a job runs", lambda: any(row["node_names"] for row in rows(cloud, None, "queue.read")))
+        if name == "node.reboot":
+            # The machine would restart at the end of the job, and the lab would have to start it again.
+            node = _busy_node(results)
+            assert "REBOOT_REQUESTED" in cloud.on("gpu-1", f"scontrol show node {node} | grep State=")
+            cloud.on("gpu-1", f"scontrol cancel_reboot {node}; scontrol update nodename={node} state=resume || true")
     assert [line["line"] for line in results["job.logs"]] == ["admin"]
+
+
+def _busy_node(results: Results) -> str:
+    return next(str(row["node_names"]) for row in results["queue.read"] if row["node_names"])
 
 
 def _what_is_not_offered_is_refused(cloud: Cloud) -> None:

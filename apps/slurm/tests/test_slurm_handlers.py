@@ -1,12 +1,13 @@
 """The app's handlers without machines: a fake platform, fake machines and a Slurm that answers from memory."""
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 import pytest
-from fake_slurm import Cluster, FakeJob, deployed_cluster
+from fake_slurm import SETTINGS, Cluster, FakeJob, deployed_cluster
 from gpuaas_app_slurm.workload import home, keys, nodes
 from gpuaas_app_slurm.workload.footprint import SLURM
 from gpuaas_contract.posix import PersonState, PosixPerson
@@ -169,6 +170,19 @@ async def test_a_drain_does_not_end_while_the_machine_is_silent_that_slurm_still
     host.reachable = True
     ended = await cluster.platform.ended(operation_id)
     assert (ended.status, cluster.member("gpu-2").status) == ("succeeded", "drained"), ended.error
+
+
+async def test_a_machine_without_logins_is_drained_if_slurm_hears_its_slurmd_for_long_enough() -> None:
+    now = [0.0]
+    async with deployed_cluster(settings=dataclasses.replace(SETTINGS, clock=lambda: now[0])) as cluster:
+        cluster.machines.host("gpu-2").reachable = False
+        operation_id = await cluster.started("drain", [cluster.member("gpu-2")])
+        await cluster.platform.until(
+            operation_id, lambda found: any("does not answer" in step.message for step in found.steps)
+        )
+        now[0] = SETTINGS.slurm_notices_s + 1
+        ended = await cluster.platform.ended(operation_id)
+        assert (ended.status, cluster.member("gpu-2").status) == ("succeeded", "drained"), ended.error
 
 
 async def test_a_drain_that_slurm_forgot_is_set_again(cluster: Cluster) -> None:
