@@ -23,6 +23,7 @@ CONTROLLER_UNITS = {"mariadb": "DatabaseDown", "slurmdbd": "AccountingDown"}
 EXTERNALLY_DOWN = "ExternallyDown"
 REFUSED = "Permission denied"
 """In the error of a login: the machine answers and refuses the certificate."""
+_NODES = "its state: gpuaas action run {} node.read"
 _FORCED = "--force --reason 'machine lost'"
 """The command line refuses --force without a reason."""
 
@@ -268,6 +269,22 @@ def _registered(machine: Machine, node: ObservedNode | None, closer: Closer | No
         yield _externally_down(machine, node)
     else:
         yield Finding("NodeDown", "failed", reason, machine.repair, repairs=True)
+
+
+def with_reboot(machine: Machine, node: ObservedNode | None, findings: list[Finding]) -> list[Finding]:
+    """Show a reboot that a person asked for, and not what it explains: the drain until the jobs have ended, then all
+    faults of a machine that is silent. If the machine does not come back, Slurm removes the flag."""
+    flags = node.flags if node is not None else frozenset()
+    if "REBOOT_ISSUED" in flags:
+        reason = f"Slurm restarts the machine of node {machine.name}"
+        return [Finding("Rebooting", "degraded", reason, f"wait until it is back; {_NODES.format(machine.instance)}")]
+    if "REBOOT_REQUESTED" in flags:
+        reason = (
+            f"Slurm restarts the machine of node {machine.name} when its jobs have ended; no other job starts there"
+        )
+        others = [finding for finding in findings if finding.code not in ("DrainLeft", "ExternallyDrained")]
+        return [*others, Finding("Rebooting", "degraded", reason, f"wait; {_NODES.format(machine.instance)}")]
+    return findings
 
 
 def _is_down_by_others(node: ObservedNode | None) -> bool:

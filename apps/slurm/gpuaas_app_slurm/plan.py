@@ -301,7 +301,7 @@ def _verdict(
     if (node is None or node.seems_unwell) and looked is None:
         return None  # Not enough is known yet: the next look asks the machine itself.
     findings = checks.of_worker(words, node, looked, seen.own, seen.version, clocks.get(member.member_id))
-    findings = _apart_from_reboot(findings, node.flags if node is not None else frozenset())
+    findings = checks.with_reboot(words, node, findings)
     sound: Status = "ready"
     if node is not None and _is_drained_on_purpose(member, node.as_node()):
         findings = [finding for finding in findings if finding.code != "DrainLeft"]
@@ -310,16 +310,6 @@ def _verdict(
     package = package or str(member.adapter_detail.get("package_version", ""))
     detail = details.worker_detail(_node_name(member), node.as_node() if node else None, package)
     return _judged(member, sound, findings, member.adapter_detail | detail, node.version if node else None)
-
-
-def _apart_from_reboot(findings: list[Finding], flags: frozenset[str]) -> list[Finding]:
-    """Leave out what a reboot that a person asked for explains: the drain until the jobs have ended, then all faults of
-    a machine that is silent. If it does not come back, Slurm removes the flag."""
-    if "REBOOT_ISSUED" in flags:
-        return []
-    if "REBOOT_REQUESTED" in flags:
-        return [finding for finding in findings if finding.code not in ("DrainLeft", "ExternallyDrained")]
-    return findings
 
 
 def _is_drained_on_purpose(member: Member, node: state.Node) -> bool:

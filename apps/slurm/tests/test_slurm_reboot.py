@@ -78,12 +78,14 @@ AWAY = Closer(unreachable="no route to host")
 
 
 @pytest.mark.parametrize(("flag", "closer"), [("REBOOT_REQUESTED", None), ("REBOOT_ISSUED", AWAY)])
-def test_health_does_not_blame_a_worker_for_its_reboot(flag: str, closer: Closer | None) -> None:
-    assert _judged(["IDLE", "DRAIN", flag], closer) == ("ready", [])
+def test_health_shows_the_reboot_of_a_worker_and_not_the_faults_that_it_explains(
+    flag: str, closer: Closer | None
+) -> None:
+    assert _judged(["IDLE", "DRAIN", flag], closer) == ("degraded", ["Rebooting"])
 
 
 def test_health_still_reports_other_faults_while_a_reboot_waits_for_jobs() -> None:
-    assert _judged(["DOWN", "DRAIN", "REBOOT_REQUESTED"], Closer()) == ("failed", ["NodeDown"])
+    assert _judged(["DOWN", "DRAIN", "REBOOT_REQUESTED"], Closer()) == ("failed", ["NodeDown", "Rebooting"])
 
 
 def test_health_reports_a_worker_that_did_not_come_back_from_its_reboot() -> None:
