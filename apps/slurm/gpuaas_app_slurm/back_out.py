@@ -23,7 +23,7 @@ async def undo_drain(op: Operation, settings: Settings) -> None:
 
 
 async def undo_remove(op: Operation, settings: Settings) -> None:
-    """Lift the drains of members that still run. A member whose removal has begun cannot return: that is completed."""
+    """Lift the drains of members that still run. A member whose removal has begun cannot return, so it is completed."""
     begun = [member for member in op.to_do if op.now(member).status == "removing"]
     intact = [member for member in op.to_do if member not in begun]
     if begun:

@@ -18,7 +18,7 @@ On machines, 30 s were accepted and 120 s were not."""
 LOGIN_AHEAD_S, LOGIN_BEHIND_S = 600, -3600
 """A machine whose clock is further ahead or behind refuses every certificate of the platform."""
 HEALTH_CHECK = "/etc/slurm/gpuaas/health-check"
-CONTROLLER_UNITS = {"mariadb": "DatabaseDown", "slurmdbd": "AccountingDown"}
+ACCOUNTING_FAULTS = {"mariadb": "DatabaseDown", "slurmdbd": "AccountingDown"}
 """Unit of the accounting -> the fault that it does not run."""
 EXTERNALLY_DOWN = "ExternallyDown"
 REFUSED = "Permission denied"
@@ -200,7 +200,7 @@ def _accounting(machine: Machine, seen: Observed) -> Iterator[Finding]:
     if seen.accounting.ok:
         return
     units = seen.own.report.units if seen.own.report else {}
-    for unit, code in CONTROLLER_UNITS.items():
+    for unit, code in ACCOUNTING_FAULTS.items():
         if unit in units and units[unit][0] != "active":
             reason = f"{unit} on {machine.name} is {units[unit][0]}: jobs run, but their accounting is not stored"
             yield Finding(code, "degraded", reason, machine.repair, repairs=True)

@@ -6,7 +6,7 @@ jobs, and never confuses it with a drain that someone made in Slurm."""
 from typing import Any
 
 import msgspec
-from gpuaas_sdk.controller import Operation, Refused
+from gpuaas_sdk.controller import Member, Operation, Refused
 from gpuaas_sdk.machine import Machine
 
 from gpuaas_app_slurm import reports, roles
@@ -58,8 +58,9 @@ async def reboot(op: Operation) -> dict[str, Any]:
     It does not wait for the restarts: jobs may run for days."""
     names, head = op.inputs_as(RebootNodes).nodes, await reports.head(op)
     present = {node.name: node for node in await nodes.read_all(head)}
+    workers = {await reports.node_name(op, member): member for member in roles.workers_of(op.members)}
     for name in names:
-        await _require_rebootable(op, name, present.get(name))
+        _require_rebootable(op, name, present.get(name), workers.get(name))
     reason = state.drain_reason(op.id, op.reason or "reboot")
     for name in names:
         await op.step(f"ask Slurm to restart {name}", _reboot, head, name, reason)
@@ -67,21 +68,19 @@ async def reboot(op: Operation) -> dict[str, Any]:
     return {"rows": [_row(after[name]) for name in names if name in after]}
 
 
-async def _require_rebootable(op: Operation, name: str, node: state.Node | None) -> None:
+def _require_rebootable(op: Operation, name: str, node: state.Node | None, member: Member | None) -> None:
     """Refuse a node whose restart would end more than Slurm's jobs, or which Slurm cannot restart. Changes nothing."""
-    workers = {await reports.node_name(op, member): member for member in roles.workers_of(op.members)}
-    if name not in workers or node is None:
+    if member is None or node is None:
         raise Refused(f"the cluster has no worker {name}", fix=f"gpuaas action run {op.instance.name} node.read")
-    member = workers[name]
     if roles.CONTROLLER in roles.roles_on(op.members, member.allocation_id):
         raise Refused(
             f"slurmctld runs on the machine of {name} too, and cannot restart its own machine",
             fix=f"gpuaas stop {op.instance.name}, restart the machine by hand, then gpuaas start {op.instance.name}",
         )
     if member.status not in REBOOTABLE:
-        raise Refused(
-            f"{name} is {member.status}", fix=f"wait until it is ready: gpuaas get members {op.instance.name}"
-        )
+        repair = f"gpuaas member repair {op.instance.name} {name}"
+        wait = f"wait until it is ready: gpuaas get members --instance {op.instance.name}"
+        raise Refused(f"{name} is {member.status}", fix=repair if member.status == "failed" else wait)
     if node.flags & state.REBOOTING and op.attempt == 1:
         raise Refused(f"{name} reboots already: {node.slurm_state}", fix="no action is needed")
     registered = state.node_registered(name, node)

@@ -33,8 +33,8 @@ class Settings:
     drain_poll_s: float = 2.0
     """How often a drain reads the node's jobs."""
     slurm_notices_s: float = 180.0
-    """After which time Slurm shows a silent machine as such; SlurmdTimeout is a minute. A node that it then still shows
-    as responding has a slurmd that answers, also if no login is possible."""
+    """After which time Slurm shows a silent machine as such; SlurmdTimeout is a minute, except while an upgrade holds
+    the queue. A node that it then still shows as responding has a slurmd that answers, also if no login is possible."""
     accounts_s: float = 15.0
     """How long a sync of people waits for the next of their Unix accounts, which the platform's agent makes. Who gets
     one later has their place in Slurm by another repair."""

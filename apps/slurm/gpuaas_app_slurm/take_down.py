@@ -23,7 +23,7 @@ from gpuaas_sdk.machine import Machine
 
 from gpuaas_app_slurm import reports, roles, unfinished_moves, usage
 from gpuaas_app_slurm.settings import Settings
-from gpuaas_app_slurm.workload import config, home, nodes, slurm, state
+from gpuaas_app_slurm.workload import config, hold, home, nodes, slurm, state
 from gpuaas_app_slurm.workload.footprint import SLURM
 from gpuaas_app_slurm.workload.removal_acts import SlurmActs
 
@@ -104,9 +104,21 @@ async def drain_member(op: Operation, member: Member, head: Machine, settings: S
 
 
 async def require_node(head: Machine, name: str) -> None:
-    """Refuse to drain what Slurm does not have. Changes nothing."""
-    if await nodes.read(head, name) is None:
+    """Refuse to drain what Slurm does not have, or is about to restart: it lifts each drain after that. Changes
+    nothing."""
+    node = await nodes.read(head, name)
+    if node is None:
         raise Refused(f"Slurm has no node {name}", fix="sinfo -N")
+    refuse_reboot(name, node)
+
+
+def refuse_reboot(name: str, node: state.Node | None) -> None:
+    """Refuse to change a node that Slurm is about to restart."""
+    if node is not None and node.flags & state.REBOOTING:
+        raise Refused(
+            f"Slurm restarts the machine of node {name} when its jobs have ended, or restarts it now",
+            fix=f"wait until it is back, or cancel a restart that has not begun: scontrol cancel_reboot {name}",
+        )
 
 
 async def _set_drain(op: Operation, head: Machine, name: str) -> None:
@@ -124,9 +136,7 @@ async def _wait_drained(op: Operation, member: Member, head: Machine, name: str,
             silent_since = None
             return Check(True)
         silent_since = settings.clock() if silent_since is None else silent_since
-        node = await nodes.read(head, name)
-        is_heard = node is not None and not node.flags & {"NOT_RESPONDING", "DOWN", "UNKNOWN"}
-        if is_heard and settings.clock() - silent_since > settings.slurm_notices_s:
+        if settings.clock() - silent_since > settings.slurm_notices_s and await _responds(head, name):
             return Check(True)
         return Check(False, f"machine {members.name(member)} does not answer, so it is unknown whether jobs run there")
 
@@ -144,7 +154,15 @@ async def _wait_drained(op: Operation, member: Member, head: Machine, name: str,
 
     check = await op.until(is_drained, within_s=settings.drain_wait_s, every_s=settings.drain_poll_s)
     if not check.ok:
-        raise Permanent(check.reason, fix=f"squeue -w {name}")
+        raise Permanent(check.reason, fix="squeue" if member.component_key == roles.LOGIN else f"squeue -w {name}")
+
+
+async def _responds(head: Machine, name: str) -> bool:
+    """Return whether Slurm shows the node as responding. While an upgrade holds the queue, slurmctld notices a silent
+    machine only after an hour, so this shows nothing then."""
+    node = await nodes.read(head, name)
+    is_silent = node is None or bool(node.flags & {"NOT_RESPONDING", "DOWN", "UNKNOWN"})
+    return not is_silent and not await hold.is_held(head)
 
 
 async def _no_commands(member: Member, head: Machine, name: str) -> Check:
@@ -214,6 +232,7 @@ async def require_removable(op: Operation, member: Member, head: Machine, settin
             f"without it: {listed}",
             fix=f"change or cancel them (scancel {ids}), or {op.kind} the member with force",
         )
+    refuse_reboot(name, await nodes.read(head, name))
     unused = await _no_commands(member, head, name)
     if not unused.ok:
         raise Refused(
@@ -265,8 +284,8 @@ async def leave_by_force(
         evidence = _not_observed("slurmctld does not answer", tried_at)
         not_done.append(f"slurmctld does not answer: node {name} is still in Slurm, and its jobs were not cancelled")
     else:
-        if answers:
-            cancel = partial(_cancel_jobs_on, op, member, head, name, settings)
+        if answers or member.component_key == roles.LOGIN:
+            cancel = partial(_cancel_jobs_on, op, member, head, name, settings, answers=answers)
             await op.step(f"{prefix}cancel its jobs", cancel, member=member)
         evidence = reports.evidence(await nodes.look(head, name), name)
     if not answers:
@@ -306,14 +325,16 @@ async def _end_node(
         await op.report(member, detail=op.now(member).adapter_detail | {"interrupted_jobs": text})
 
 
-async def _cancel_jobs_on(op: Operation, member: Member, head: Machine, name: str, settings: Settings) -> None:
+async def _cancel_jobs_on(
+    op: Operation, member: Member, head: Machine, name: str, settings: Settings, *, answers: bool
+) -> None:
     """Cancel the jobs on the node, and wait a while for their end. A node whose slurmd is dead cannot end them.
 
     Jobs of commands on a login machine run elsewhere. Without their commands they would hold their nodes."""
     if member.component_key == roles.LOGIN:
         started = state.started_from(name, await nodes.jobs_of_cluster(head))
         await nodes.cancel(head, tuple(job.job_id for job in started))
-    if await nodes.read(head, name) is None:
+    if not answers or await nodes.read(head, name) is None:
         return
     await nodes.drain(head, name, state.drain_reason(op.id, op.reason))
 

@@ -1,6 +1,7 @@
 """Daemons of the controller machine that end right after their start are started again, a few times."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 import pytest
@@ -10,36 +11,44 @@ from gpuaas_sdk.failures import Permanent
 from gpuaas_sdk.machine import Machine, Ran
 from gpuaas_sdk.testing import FakeMachines
 
-QUICK = dataclasses.replace(SETTINGS, accounting_start_s=1.0, controller_start_s=1.0)
 REFUSED = "sacctmgr: error: Connection refused"
 
 
 class Daemons:
-    """slurmdbd, which ends so many times after its start."""
+    """slurmdbd, which ends so many times after its start, and then answers at one of the first questions."""
 
-    def __init__(self, ends: int) -> None:
-        self.ends, self.is_up, self.starts = ends, False, 0
+    def __init__(self, ends: int, *, is_up: bool = False, answers_at: int = 1) -> None:
+        self.ends, self.is_up, self.starts = ends, is_up, 0
+        self._questions, self._answers_at = itertools.count(1), answers_at
 
     def answer(self, argv: Sequence[str]) -> Ran:
         match argv:
             case ("systemctl", "start", "slurmdbd"):
                 self.starts += 1
                 self.is_up = self.starts > self.ends
-            case ("systemctl", "is-active", "-q", "slurmdbd"):
-                return Ran(0 if self.is_up else 3, "", "")
+            case ("systemctl", "is-active", "slurmdbd"):
+                return Ran(0, "active\n", "") if self.is_up else Ran(3, "failed\n", "")
+            case ("timeout", _, "sacctmgr", *_) if self.is_up and next(self._questions) >= self._answers_at:
+                return Ran(0, "lab\n", "")
             case ("timeout", _, "sacctmgr", *_):
-                return Ran(0, "lab\n", "") if self.is_up else Ran(1, "", REFUSED)
+                return Ran(1, "", REFUSED)
         return Ran(0, "", "")
 
 
-async def _until_accounting(daemons: Daemons) -> list[str]:
+@pytest.fixture(autouse=True)
+def quick_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repairs, "POLL_S", 0.01)
+
+
+async def _until_accounting(daemons: Daemons, within_s: float = 60.0) -> list[str]:
     said: list[str] = []
 
     async def say(text: str) -> None:
         said.append(text)
 
     machine = Machine(FakeMachines(daemons.answer).host("gpu-1"))
-    await repairs.until_accounting(machine, "lab", QUICK, say)
+    settings = dataclasses.replace(SETTINGS, accounting_start_s=within_s)
+    await repairs.until_accounting(machine, "lab", settings, say)
     return said
 
 
@@ -52,12 +61,11 @@ async def test_a_slurmdbd_that_ends_after_its_start_is_started_again_and_this_is
 async def test_a_slurmdbd_that_always_ends_is_started_a_few_times_and_the_failure_has_what_sacctmgr_printed() -> None:
     daemons = Daemons(ends=100)
     with pytest.raises(Permanent, match=REFUSED):
-        await _until_accounting(daemons)
+        await _until_accounting(daemons, within_s=1.0)
     assert daemons.starts == repairs.STARTS_MAX
 
 
 async def test_a_slurmdbd_that_runs_and_does_not_answer_yet_is_left_alone() -> None:
-    daemons = Daemons(ends=0)
-    daemons.is_up = True
-    assert await _until_accounting(daemons) == []
+    daemons = Daemons(ends=0, is_up=True, answers_at=3)
+    assert not any("starting it again" in text for text in await _until_accounting(daemons))
     assert daemons.starts == 0

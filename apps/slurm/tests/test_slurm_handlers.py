@@ -172,13 +172,13 @@ async def test_a_drain_does_not_end_while_the_machine_is_silent_that_slurm_still
     assert (ended.status, cluster.member("gpu-2").status) == ("succeeded", "drained"), ended.error
 
 
-async def test_a_machine_without_logins_is_drained_if_slurm_hears_its_slurmd_for_long_enough() -> None:
+async def test_a_machine_without_logins_is_drained_if_its_slurmd_responds_for_long_enough() -> None:
     now = [0.0]
     async with deployed_cluster(settings=dataclasses.replace(SETTINGS, clock=lambda: now[0])) as cluster:
         cluster.machines.host("gpu-2").reachable = False
         operation_id = await cluster.started("drain", [cluster.member("gpu-2")])
         await cluster.platform.until(
-            operation_id, lambda found: any("does not answer" in step.message for step in found.steps)
+            operation_id, lambda shown: any("does not answer" in step.message for step in shown.steps)
         )
         now[0] = SETTINGS.slurm_notices_s + 1
         ended = await cluster.platform.ended(operation_id)

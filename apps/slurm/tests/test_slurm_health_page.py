@@ -32,7 +32,7 @@ def _codes(argument: ast.expr) -> Iterator[str]:
     elif isinstance(argument, ast.Name) and argument.id.isupper():
         yield getattr(checks, argument.id)
     else:
-        yield from checks.CONTROLLER_UNITS.values()
+        yield from checks.ACCOUNTING_FAULTS.values()
 
 
 def test_each_fault_has_a_row_and_each_row_has_a_fault() -> None:

@@ -77,11 +77,22 @@ async def test_a_worker_that_does_not_work_yet_is_not_rebooted(cluster: Cluster)
 AWAY = Closer(unreachable="no route to host")
 
 
-@pytest.mark.parametrize(("flag", "closer"), [("REBOOT_REQUESTED", None), ("REBOOT_ISSUED", AWAY)])
+@pytest.mark.parametrize(("flag", "closer"), [("REBOOT_REQUESTED", None), ("REBOOT_ISSUED", None)])
 def test_health_shows_the_reboot_of_a_worker_and_not_the_faults_that_it_explains(
     flag: str, closer: Closer | None
 ) -> None:
-    assert _judged(["IDLE", "DRAIN", flag], closer) == ("degraded", ["Rebooting"])
+    state = "DOWN" if flag == "REBOOT_ISSUED" else "IDLE"
+    assert _judged([state, "DRAIN", flag], closer) == ("degraded", ["Rebooting"])
+
+
+async def test_a_node_that_slurm_restarts_is_not_drained_removed_or_upgraded(cluster: Cluster) -> None:
+    before = ["MIXED", "DRAIN", "REBOOT_REQUESTED"]
+    cluster.slurm.nodes["gpu-2"] = before
+    for kind in ("drain", "remove"):
+        ended = await cluster.perform(kind, [cluster.member("gpu-2")])
+        assert ended.error.failure_class == "refused"
+        assert ended.error.fix.endswith("scontrol cancel_reboot gpu-2")
+    assert (cluster.slurm.nodes["gpu-2"], cluster.member("gpu-2").status) == (before, "ready")
 
 
 def test_health_still_reports_other_faults_while_a_reboot_waits_for_jobs() -> None:

@@ -99,7 +99,6 @@ async def _remember(machine: Machine) -> None:
 async def _restart_slurmd(machine: Machine, settings: Settings, progress: Show) -> None:
     """Restart slurmd if it runs, and wait until slurmctld accepts a message from this machine. A slurmd that is about
     to stop or start counts as well: an attempt before may have begun its restart with the key of then."""
-    shown = await machine.run("systemctl", "is-active", "slurmd", check=False)
-    if shown.stdout.strip() not in slurm.STOPPED:
+    if not await repairs.is_stopped(machine, "slurmd"):
         await repairs.restart(machine, "slurmd", progress)
         await repairs.until(lambda: slurm.controller_answers(machine), settings.join_s, machine, progress)

@@ -74,6 +74,8 @@ class ObservedNode(Reported, frozen=True, kw_only=True):
     @property
     def seems_unwell(self) -> bool:
         """Whether the machine itself must be asked what is wrong."""
+        if "REBOOT_ISSUED" in self.flags:
+            return False  # The restart explains it, and the machine cannot answer.
         return self.is_stale or self.slurmd_port != "open" or bool(self.flags & {"DOWN", "NOT_RESPONDING"})
 
     def as_node(self) -> state.Node:

@@ -137,7 +137,7 @@ def _starting_again(machine: Machine, unit: str, ask: checks.Ask, progress: Show
     async def asked() -> Check:
         nonlocal starts_left
         check = await ask()
-        if check.ok or not starts_left or await is_active(machine, unit):
+        if check.ok or not starts_left or not await is_stopped(machine, unit):
             return check
         starts_left -= 1
         await progress(f"{unit} on {machine.hostname} has ended, starting it again")
@@ -145,6 +145,12 @@ def _starting_again(machine: Machine, unit: str, ask: checks.Ask, progress: Show
         return check
 
     return asked
+
+
+async def is_stopped(machine: Machine, unit: str) -> bool:
+    """Return whether the unit has no process and is not about to start or stop."""
+    shown = await machine.run("systemctl", "is-active", unit, check=False)
+    return shown.stdout.strip() in slurm.STOPPED
 
 
 async def is_active(machine: Machine, unit: str) -> bool:

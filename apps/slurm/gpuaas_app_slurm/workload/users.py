@@ -15,16 +15,18 @@ from gpuaas_app_slurm.workload import home
 from gpuaas_app_slurm.workload.footprint import SLURM
 
 FIRST_ID, LAST_ID = 6000, 9999
-HOMES = "/home/people"
 
 USERS = (
     home.MAKE_HOME
     + r"""
 while [ $# -gt 0 ]; do
   name=$1 id=$2 state=$3 home=/home/people/$1; shift 3
-  # Before the account is made: accounts are the record of who is a user. A home that exists adds no owner to files.
-  if [ "$state" = active ] && [ ! -e "$home" ] && [ -d /home/people ]; then
-    other=$(find /home/people -mindepth 1 -maxdepth 1 -type d -uid "$id" ! -name '.*' -printf %f -quit)
+  # Before the account is made: accounts are the record of who is a user. Other machines may make the home now.
+  if [ "$state" = active ] && [ -e "$home" ]; then
+    [ "$(stat -c %u "$home")" = "$id" ] || {
+      echo "$home belongs to uid $(stat -c %u "$home"), but $name has uid $id in this cluster" >&2; exit 1; }
+  elif [ "$state" = active ] && [ -d /home/people ]; then
+    other=$(find /home/people -mindepth 1 -maxdepth 1 -type d -uid "$id" ! -name "$name" ! -name '.*' -printf %f -quit)
     [ -z "$other" ] || {
       echo "/home/people/$other belongs to uid $id, the number of $name in this cluster: another cluster made this" \
         "home, and $name would own its files" >&2; exit 1; }
@@ -38,7 +40,7 @@ while [ $# -gt 0 ]; do
   [ "$state" = active ] || loginctl terminate-user "$name" 2>/dev/null || true
   [ "$(getent passwd "$name" | cut -d: -f6)" = "$home" ] || continue
   make_home "$name" "$id" "$id"
-  [ "$(stat -c %u "$home")" = "$id" ] || {
+  [ "$state" != active ] || [ "$(stat -c %u "$home")" = "$id" ] || {
     echo "$home belongs to uid $(stat -c %u "$home"), but $name has uid $id in this cluster" >&2; exit 1; }
 done
 """
@@ -78,7 +80,7 @@ async def refuse_other_owners(machine: Machine, folder: str, users: Sequence[Use
         raise Refused(f"{text}: another cluster made this home", fix=f"choose another folder for home{_order(owners)}")
 
 
-async def owners_of(machine: Machine, folder: str = HOMES) -> dict[str, int]:
+async def owners_of(machine: Machine, folder: str = home.PEOPLE) -> dict[str, int]:
     """Return the homes in a folder whose owners have numbers of the app, as name -> number."""
     lines = (await machine.script(OWNERS, folder, str(FIRST_ID), str(LAST_ID), timeout_s=60)).stdout.splitlines()
     return {name: int(uid) for uid, _, name in (line.partition(" ") for line in lines)}
