@@ -329,6 +329,9 @@ def _drained(machine: Machine, node: ObservedNode | None) -> Iterator[Finding]:
         reason = f"the health check of Slurm drained node {machine.name}: {node.reason}"
         fix = f"correct what it names; the next check resumes the node. To check now: {machine.as_root(HEALTH_CHECK)}"
         yield Finding("HealthCheckFailed", "degraded", reason, fix)
+    elif state.drained_by_others(node.as_node()) and node.reason_by == state.SLURM_USER:
+        reason = f"Slurm itself drained node {machine.name}: {node.reason or 'no reason given'}"
+        yield Finding("ExternallyDrained", "degraded", reason, f"correct what it names, then: {_resume(machine)}")
     elif state.drained_by_others(node.as_node()):
         reason = f"{node.reason_by or 'someone'} drained node {machine.name}: {node.reason or 'no reason given'}"
         fix = f"ask {node.reason_by or 'who drained it'}, then: {_resume(machine)}"

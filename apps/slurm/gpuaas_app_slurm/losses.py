@@ -26,6 +26,11 @@ class Losses(msgspec.Struct, frozen=True):
     """They were submitted after the backup and wait. Their users must submit them again."""
 
     @property
+    def to_end(self) -> tuple[int, ...]:
+        """The jobs that run now and do not run in the restored state."""
+        return (*self.repeated, *self.killed)
+
+    @property
     def to_cancel(self) -> tuple[int, ...]:
         """The jobs of the restored queue that no longer exist."""
         return (*self.ended, *self.done)

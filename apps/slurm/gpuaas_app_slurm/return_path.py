@@ -2,6 +2,7 @@
 
 import asyncio
 
+from gpuaas_sdk.checks import Check
 from gpuaas_sdk.controller import Member
 from gpuaas_sdk.machine import Machine
 from msgspec.structs import replace
@@ -11,6 +12,7 @@ from gpuaas_app_slurm.version_changes import Move
 from gpuaas_app_slurm.workload import backup, hold, nodes, slurm, state
 
 STOPPED = ("slurmctld", "slurmdbd")
+POLL_S = 0.5
 
 
 async def go_back(move: Move, head: Machine, before: backup.Queue) -> bool:
@@ -18,6 +20,7 @@ async def go_back(move: Move, head: Machine, before: backup.Queue) -> bool:
     releases them. Return whether every node has returned."""
     op = move.op
     await op.step("note the queue of now", _note, move, head, before)
+    await op.step("end jobs that started since", _end_later_jobs, move, head, before)
     await op.step("stop slurmctld and slurmdbd", _stop, head)
     controller = move.controller
     await op.step("install packages of before", version_changes.install, move, controller, member=controller)
@@ -68,6 +71,22 @@ async def _note(move: Move, head: Machine, before: backup.Queue) -> None:
     else:
         now = replace(before, operation_id=move.op.id)
     await backup.note(head, backup.AFTER, now)
+
+
+async def _end_later_jobs(move: Move, head: Machine, before: backup.Queue) -> None:
+    """End the jobs that run now and do not run in the state of before, while a slurmctld knows them. That state lets
+    those start again that were queued. A node on which such a job still runs refuses it, and Slurm drains the node."""
+    now = await backup.read(head, backup.AFTER)
+    later = losses.losses(before, now).to_end if now else ()
+    if not later or not (await slurm.controller_answers(head)).ok:
+        return
+    await nodes.cancel(head, later)
+
+    async def have_ended() -> Check:
+        left = [job for job in state.running(await nodes.jobs_of_cluster(head)) if job.job_id in later]
+        return Check(not left, f"waiting for the end of {state.running_text(tuple(left))}")
+
+    await move.op.until(have_ended, within_s=move.settings.cancel_jobs_s, every_s=POLL_S)
 
 
 async def _stop(head: Machine) -> None:

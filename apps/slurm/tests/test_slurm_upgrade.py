@@ -396,6 +396,19 @@ async def test_a_rollback_closes_jobs_that_ended_and_uses_no_number_again() -> N
         assert "FirstJobId=12" in cluster.slurm.conf
 
 
+async def test_a_rollback_ends_the_jobs_that_started_since_before_it_stops_slurmctld() -> None:
+    """Slurm starts a job again that was queued at the backup. A node on which it still runs would be drained."""
+    async with deployed() as cluster:
+        cluster.slurm.jobs, cluster.slurm.next_job_id = [FakeJob(7), FakeJob(8, node="")], 9
+        assert (await upgrade(cluster)).status == "succeeded"
+        cluster.slurm.jobs, cluster.slurm.next_job_id = [FakeJob(7), FakeJob(8), FakeJob(9), FakeJob(10, node="")], 11
+        since = len(cluster.host("gpu-1").commands)
+        assert (await roll_back(cluster)).status == "succeeded"
+        ran = [command.argv for command in cluster.host("gpu-1").commands[since:]]
+        assert ran.index(("scancel", "8", "9")) < ran.index(("systemctl", "stop", "slurmctld"))
+        assert [argv for argv in ran if argv[0] == "scancel"] == [("scancel", "8", "9")], "7 ran at the backup"
+
+
 async def test_a_rollback_keeps_the_drains_of_now_and_not_those_of_the_backup() -> None:
     async with deployed() as cluster:
         assert (await cluster.perform("drain", [cluster.member("gpu-2")], reason="fan")).status == "succeeded"
