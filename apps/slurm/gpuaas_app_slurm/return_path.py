@@ -74,7 +74,7 @@ async def _note(move: Move, head: Machine, before: backup.Queue) -> None:
 
 
 async def _end_later_jobs(move: Move, head: Machine, before: backup.Queue) -> None:
-    """End the jobs that run now and do not run in the state of before, while a slurmctld knows them. That state lets
+    """End the jobs that run now and do not run in the state of before, while slurmctld has them. That state lets
     those start again that were queued. A node on which such a job still runs refuses it, and Slurm drains the node."""
     now = await backup.read(head, backup.AFTER)
     later = losses.losses(before, now).to_end if now else ()

@@ -41,15 +41,15 @@ def quick_questions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def _until_accounting(daemons: Daemons, within_s: float = 60.0) -> list[str]:
-    said: list[str] = []
+    shown: list[str] = []
 
     async def say(text: str) -> None:
-        said.append(text)
+        shown.append(text)
 
     machine = Machine(FakeMachines(daemons.answer).host("gpu-1"))
     settings = dataclasses.replace(SETTINGS, accounting_start_s=within_s)
     await repairs.until_accounting(machine, "lab", settings, say)
-    return said
+    return shown
 
 
 async def test_a_slurmdbd_that_ends_after_its_start_is_started_again_and_this_is_shown() -> None:
