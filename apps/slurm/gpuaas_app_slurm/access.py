@@ -32,7 +32,7 @@ def bundle(
         "See past jobs": "sacct -X",
         "Is the scheduler healthy": "scontrol ping",
         "Is accounting healthy": "sacctmgr -n show cluster",
-        "Why nodes do not take jobs": "sinfo -R",
+        "Why nodes do not take jobs": "sinfo -R -o '%60E %12u %N'",
     }
     return AccessBundle(
         endpoints=[

@@ -277,7 +277,8 @@ def with_reboot(machine: Machine, node: ObservedNode | None, findings: list[Find
     flags = node.flags if node is not None else frozenset()
     if "REBOOT_ISSUED" in flags:
         reason = f"Slurm restarts the machine of node {machine.name}"
-        return [Finding("Rebooting", "degraded", reason, f"wait until it is back; {_NODES.format(machine.instance)}")]
+        fix = f"wait until it is back; {_NODES.format(machine.instance)}. {state.BACK.format(machine.name)}"
+        return [Finding("Rebooting", "degraded", reason, fix)]
     if "REBOOT_REQUESTED" in flags:
         reason = (
             f"Slurm restarts the machine of node {machine.name} when its jobs have ended; no other job starts there"
@@ -301,7 +302,8 @@ def _left_alone(findings: list[Finding]) -> list[Finding]:
 def _externally_down(machine: Machine, node: ObservedNode) -> Finding:
     by = "" if node.reason_by == state.SLURM_USER else node.reason_by
     reason = f"{by or 'someone'} set node {machine.name} down: {node.reason}"
-    return Finding(EXTERNALLY_DOWN, "degraded", reason, f"ask {by or 'who set it'}, then: {_resume(machine)}")
+    lasts = "Slurm returns it by itself soon; a drain lasts"
+    return Finding(EXTERNALLY_DOWN, "degraded", reason, f"{lasts}. Ask {by or 'who set it'}, then: {_resume(machine)}")
 
 
 def _reporter(machine: Machine, node: ObservedNode | None, closer: Closer | None) -> Iterator[Finding]:

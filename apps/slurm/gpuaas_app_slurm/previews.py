@@ -17,7 +17,7 @@ WAITS = "The operation waits for these jobs. Only with force are they cancelled,
 
 
 async def drain(op: Operation) -> Preview:
-    return await _of_nodes(op, notes=[WAITS])
+    return await _of_nodes(op, notes=["The drain waits for these jobs, and cancels none."])
 
 
 async def remove(op: Operation) -> Preview:

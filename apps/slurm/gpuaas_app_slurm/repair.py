@@ -43,6 +43,8 @@ async def node(op: Operation, settings: Settings) -> None:
 
     async def repair_member(member: Member) -> None:
         _refuse_leaving(op, member)
+        name = await reports.node_name(op, member)
+        state.refuse_reboot(name, await nodes.read(head, name))
         await _on_machine(op, member, settings, partial(repair, member))
         if member.component_key == roles.LOGIN:
             await login.report_ready(op, member, inputs.users[0])

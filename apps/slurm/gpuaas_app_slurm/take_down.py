@@ -109,16 +109,7 @@ async def require_node(head: Machine, name: str) -> None:
     node = await nodes.read(head, name)
     if node is None:
         raise Refused(f"Slurm has no node {name}", fix="sinfo -N")
-    refuse_reboot(name, node)
-
-
-def refuse_reboot(name: str, node: state.Node | None) -> None:
-    """Refuse to change a node that Slurm is about to restart."""
-    if node is not None and node.flags & state.REBOOTING:
-        raise Refused(
-            f"Slurm restarts the machine of node {name} when its jobs have ended, or restarts it now",
-            fix=f"wait until it is back, or cancel a restart that has not begun: scontrol cancel_reboot {name}",
-        )
+    state.refuse_reboot(name, node)
 
 
 async def _set_drain(op: Operation, head: Machine, name: str) -> None:
@@ -232,7 +223,7 @@ async def require_removable(op: Operation, member: Member, head: Machine, settin
             f"without it: {listed}",
             fix=f"change or cancel them (scancel {ids}), or {op.kind} the member with force",
         )
-    refuse_reboot(name, await nodes.read(head, name))
+    state.refuse_reboot(name, await nodes.read(head, name))
     unused = await _no_commands(member, head, name)
     if not unused.ok:
         raise Refused(

@@ -20,7 +20,7 @@ from gpuaas_sdk.installs import package_changes, packages
 from gpuaas_sdk.machine import Machine
 from msgspec.structs import replace
 
-from gpuaas_app_slurm import changes, previews, reports, return_path, roles, take_down, version_changes
+from gpuaas_app_slurm import changes, previews, reports, return_path, roles, version_changes
 from gpuaas_app_slurm.settings import Settings
 from gpuaas_app_slurm.version_changes import Move
 from gpuaas_app_slurm.workload import (
@@ -165,7 +165,7 @@ async def _check(move: Move, before: config.Inputs, head: Machine) -> list[packa
         # An earlier release deployed the cluster. Without its files there would be no way back.
         await reporter.start(head, roles.roles_on(op.members, move.controller.allocation_id))
     for node in await nodes.read_all(head):
-        take_down.refuse_reboot(node.name, node)
+        state.refuse_reboot(node.name, node)
     await apply.unedited(head, op.instance.instance_id, (before,))
     planned = await version_changes.plan(move)
     if before.rest_api:

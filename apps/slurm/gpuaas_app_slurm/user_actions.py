@@ -138,7 +138,7 @@ def take_back(instance: str, wanted: SetLimits, before: Limits) -> str:
         return ""
     given = ({"login": wanted.login} if wanted.login else {}) | old
     inputs = " ".join(f"--input {name}={value}" for name, value in given.items())
-    return f"gpuaas action run {instance} users.limits {inputs} --reason TEXT"
+    return f"gpuaas action run {instance} users.limits {inputs}"
 
 
 def _limits_row(when: str, association: Association) -> dict[str, Any]:

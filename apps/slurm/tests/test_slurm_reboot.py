@@ -85,13 +85,13 @@ def test_health_shows_the_reboot_of_a_worker_and_not_the_faults_that_it_explains
     assert _judged([state, "DRAIN", flag], closer) == ("degraded", ["Rebooting"])
 
 
-async def test_a_node_that_slurm_restarts_is_not_drained_removed_or_upgraded(cluster: Cluster) -> None:
+async def test_a_node_that_slurm_restarts_is_not_drained_removed_or_repaired(cluster: Cluster) -> None:
     before = ["MIXED", "DRAIN", "REBOOT_REQUESTED"]
     cluster.slurm.nodes["gpu-2"] = before
-    for kind in ("drain", "remove"):
+    for kind in ("drain", "remove", "repair"):
         ended = await cluster.perform(kind, [cluster.member("gpu-2")])
         assert ended.error.failure_class == "refused"
-        assert ended.error.fix.endswith("scontrol cancel_reboot gpu-2")
+        assert "scontrol cancel_reboot gpu-2" in ended.error.fix
     assert (cluster.slurm.nodes["gpu-2"], cluster.member("gpu-2").status) == (before, "ready")
 
 

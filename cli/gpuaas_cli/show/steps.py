@@ -101,7 +101,8 @@ def exit_commands(operation: Operation) -> list[str]:
 def plan(operation: Operation, about: str, names: Mapping[str, str], now: datetime.datetime) -> list[str]:
     """Return what a change would do, and which work it would interrupt, as the app's controller reports."""
     preview = _preview(operation.preview, names, now) if operation.preview else []
-    return [f"would {title(operation)}: {about}", *(f"  {line}" for line in preview)]
+    verb = "run " if operation.kind == "action" else ""
+    return [f"would {verb}{title(operation)}: {about}", *(f"  {line}" for line in preview)]
 
 
 def _preview(preview: Preview, names: Mapping[str, str], now: datetime.datetime) -> list[str]:

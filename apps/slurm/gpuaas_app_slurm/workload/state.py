@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 from gpuaas_sdk.checks import Check
+from gpuaas_sdk.failures import Refused
 
 DRAIN_PREFIX = "gpuaas:"
 """The reason of every drain by this app starts with this text."""
@@ -26,6 +27,7 @@ GIVEN_UP = "machine given up"
 ROLE_FEATURES = frozenset({"worker", "login"})
 """Each node registers with the name of its role as a feature."""
 WORKING = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
+BACK = "If the machine is back already: scontrol update nodename={} state=resume"
 REBOOTING = frozenset({"REBOOT_REQUESTED", "REBOOT_ISSUED"})
 """Flags of a node from the request of `scontrol reboot` until its slurmd registers again. A node that is not back after
 `ResumeTimeout` loses them and is DOWN."""
@@ -136,6 +138,16 @@ def node_takes_work(name: str, node: Node | None) -> Check:
     if node is not None and not node.flags & UNFIT.keys():
         return Check(True)
     return node_idle(name, node)
+
+
+def refuse_reboot(name: str, node: Node | None) -> None:
+    """Refuse to change a node that Slurm is about to restart."""
+    if node is not None and node.flags & REBOOTING:
+        raise Refused(
+            f"Slurm restarts the machine of node {name} when its jobs have ended, or restarts it now",
+            fix=f"wait until it is back. To cancel a restart that has not begun: scontrol cancel_reboot {name}. "
+            f"{BACK.format(name)}",
+        )
 
 
 def node_registered(name: str, node: Node | None) -> Check:
