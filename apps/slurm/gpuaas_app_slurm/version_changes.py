@@ -16,6 +16,7 @@ from gpuaas_app_slurm.workload import (
     accounting,
     choices,
     config,
+    hold,
     nodes,
     rest,
     slurm,
@@ -178,15 +179,18 @@ async def move_node(move: Move, member: Member, head: Machine) -> None:
 
 
 async def _test(move: Move, head: Machine, name: str) -> None:
-    """Run a job on the node, beside those of people. It may wait for these, but it must not fail."""
+    """Run a job on the node, beside those of people. It may wait for these, but it must not fail. While the queue is
+    held, only root can run it. A retry of one member comes after that, when people run jobs again."""
     settings, is_busy = move.settings, await nodes.runs_jobs_of_people(head, name)
     limit_s = min(settings.busy_job_s, settings.first_job_s) if is_busy else settings.first_job_s
-    await move.op.say(f"root runs srun on {name}")
-    check = await nodes.canary(head, None, (name,), limit_s, choices.UPGRADE)
+    user, partition = (None, choices.UPGRADE) if await hold.is_held(head) else (move.inputs.users[0], "")
+    await move.op.say(f"{user or 'root'} runs srun on {name}")
+    check = await nodes.canary(head, user, (name,), limit_s, partition)
     if check.ok:
         await move.op.until(lambda: bring_up.is_first_job_over(nodes.Looks(head), name), within_s=settings.first_job_s)
     elif not (is_busy and nodes.LATE in check.reason):
-        raise Permanent(check.reason, fix=f"sinfo -N -l; srun -p {choices.UPGRADE} -w {name} hostname")
+        where = f"-p {partition} -w {name}" if partition else f"-w {name}"
+        raise Permanent(check.reason, fix=f"sinfo -N -l; srun {where} hostname")
 
 
 async def clean_up(move: Move) -> None:

@@ -307,6 +307,9 @@ class FakeSlurm:
     def _first_job(self, arguments: Sequence[str]) -> Ran:
         nodes = next(argument for argument in arguments if argument.startswith("--nodelist="))
         names = nodes.removeprefix("--nodelist=").split(",")
+        asked = [word.removeprefix("--partition=") for word in arguments if word.startswith("--partition=")]
+        if missing := [name for name in asked if f"\nPartitionName={name} " not in f"\n{self.conf}"]:
+            return Ran(1, "", f"srun: error: invalid partition specified: {missing[0]}")
         if self.jobs_end_with_first_job:
             self.jobs = [job for job in self.jobs if job.node not in names]
             self.nodes |= {name: ["IDLE"] for name in names}
