@@ -228,9 +228,18 @@ async def delete_by_force(controller: Machine, name: str) -> None:
 async def canary(
     controller: Machine, user: str | None, names: tuple[str, ...], timeout_s: float, partition: str = ""
 ) -> Check:
-    """Run a job as a normal user, or as root, on exactly these nodes, and return whether it ran on all of them."""
+    """Run a job as a normal user, or as root, on exactly these nodes, and return whether it ran on all of them.
+
+    If srun ends while slurmctld does not answer, its job stays in the queue. Slurm removes it then by its deadline."""
     srun = ("srun", f"--nodes={len(names)}", "--ntasks-per-node=1", f"--nodelist={','.join(names)}", "--mem=16")
-    limits = ("--time=2", f"--job-name={CANARY}", "--quiet", *((f"--partition={partition}",) if partition else ()))
+    deadline = f"--deadline=now+{timeout_s + CANARY_SPARE_S:.0f}seconds"
+    limits = (
+        "--time=2",
+        deadline,
+        f"--job-name={CANARY}",
+        "--quiet",
+        *((f"--partition={partition}",) if partition else ()),
+    )
     argv = ("timeout", "--kill-after=5", f"{timeout_s:g}", *srun, *limits, "hostname", "-s")
     ran = await controller.run(*argv, as_user=user, check=False, timeout_s=timeout_s + 10)
     if ran.exit_status != 0:
