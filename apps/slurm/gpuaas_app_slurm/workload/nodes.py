@@ -16,6 +16,8 @@ Result = TypeVar("Result")
 
 CANARY = "gpuaas-canary"
 """Name of the first job on a new node."""
+CANARY_SPARE_S = 180
+"""How long after the limit of a first job Slurm removes it from the queue. Two minutes of it are its run time."""
 LATE = "did not end within"
 TIMED_OUT = (124, 137)
 """Exit statuses of `timeout` for a command that it ended."""
@@ -233,13 +235,8 @@ async def canary(
     If srun ends while slurmctld does not answer, its job stays in the queue. Slurm removes it then by its deadline."""
     srun = ("srun", f"--nodes={len(names)}", "--ntasks-per-node=1", f"--nodelist={','.join(names)}", "--mem=16")
     deadline = f"--deadline=now+{timeout_s + CANARY_SPARE_S:.0f}seconds"
-    limits = (
-        "--time=2",
-        deadline,
-        f"--job-name={CANARY}",
-        "--quiet",
-        *((f"--partition={partition}",) if partition else ()),
-    )
+    where = (f"--partition={partition}",) if partition else ()
+    limits = ("--time=2", deadline, f"--job-name={CANARY}", "--quiet", *where)
     argv = ("timeout", "--kill-after=5", f"{timeout_s:g}", *srun, *limits, "hostname", "-s")
     ran = await controller.run(*argv, as_user=user, check=False, timeout_s=timeout_s + 10)
     if ran.exit_status != 0:
