@@ -164,7 +164,8 @@ async def test_a_worker_that_a_person_set_down_as_root_is_shown_and_left_to_that
         await until(lambda: cluster.member("gpu-2").status == "degraded")
         await looked(cluster)
         reason = cluster.member("gpu-2").status_reason
-        assert reason.startswith("ExternallyDown: root set node gpu-2 down: bad fan. Also: SlurmdDown. Fix: ask root")
+        assert reason.startswith("ExternallyDown: root set node gpu-2 down: bad fan. Also: SlurmdDown. Fix: ")
+        assert "Ask root, then: " in reason
         assert repairs(cluster) == []
 
 
