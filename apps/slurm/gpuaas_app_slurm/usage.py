@@ -30,7 +30,8 @@ WINDOWS_MAX = 20
 SAVED_EVERY_S = 600
 """The time until which everything was reported is saved when it has grown by this."""
 RECORDS_PER_REPORT = 1000
-_KEPT = "usage"
+_KEPT, _NOTHING_NEW = "usage", "nothing new"
+"""Names of the progress, and of the last line of the watch in which there was nothing to report."""
 
 Send = Callable[[Sequence[ReportedUsage]], Awaitable[UsageReceipt]]
 
@@ -46,8 +47,11 @@ class Progress(msgspec.Struct, frozen=True):
 
 async def look(cluster: Reconciliation, line: str) -> None:
     """Report jobs that ended since the last look. It costs no command while the watch shows no other ended jobs."""
+    if cluster.kept.get(_NOTHING_NEW) == line:
+        return
     now, before = observed.parse_ended(line), cluster.kept.get(_KEPT)
     if now is None or (before is not None and before.seen == now):
+        cluster.kept[_NOTHING_NEW] = line
         return
     controller = roles.controller_of(cluster.members)
     before = before or Progress(saved_until(controller.adapter_detail, cluster.instance.created_at))

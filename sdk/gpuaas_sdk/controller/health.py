@@ -229,7 +229,7 @@ class HealthLoop:
         if instance is None or watch.is_stale or held is None or held.revision > instance.revision:
             path: dict[str, Any] = {"project_id": self._project_id, "instance_id": instance_id}
             async with asyncio.timeout(self._settings.look_s_max):
-                instance = await self._client.call(INSTANCE_GET, **path)
+                instance = self._forms.applied(await self._client.call(INSTANCE_GET, **path))
                 members = [member async for member in self._client.pages(MEMBER_LIST, query=_LIVE, **path)]
             watch.instance, watch.members = instance, {member.member_id: member for member in members}
             watch.is_stale, watch.reported = False, b""

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from gpuaas_contract.catalog import Manifest
+from gpuaas_contract.instances import Instance
 
 from gpuaas_sdk.failures import Permanent, Refused
 
@@ -26,6 +27,10 @@ class Forms:
     def of_instance(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the inputs of an instance with the defaults of the deploy form."""
         return with_defaults(self.deploy, inputs)
+
+    def applied(self, instance: Instance) -> Instance:
+        """Return the instance with the defaults of the deploy form in its inputs."""
+        return msgspec.structs.replace(instance, inputs=self.of_instance(instance.inputs))
 
     def of_action(self, action: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the inputs of an action with the defaults of its form."""

@@ -76,6 +76,7 @@ class Watch:
     """What this process keeps about one instance between two looks."""
 
     instance: Instance | None = None
+    """The instance, with the defaults of the deploy form in its inputs."""
     members: dict[str, Member] = field(default_factory=dict)
     is_stale: bool = True
     """True: read the instance and its members again before the next look."""
@@ -124,10 +125,11 @@ class Reconciliation:
         forms: Forms = Forms(),  # noqa: B008 - frozen
         failed: Callable[[NotedFailure], None] = lambda _: None,
     ) -> None:
-        """`wake` causes another look. Without `gauges`, this process serves no metrics. `forms` has the defaults of the
-        inputs. `failed` gets what people should see, also if the handler catches it."""
-        self.instance = msgspec.structs.replace(instance, inputs=forms.of_instance(instance.inputs))
-        """The instance as it was at the beginning of the look."""
+        """The inputs of `instance` have the defaults of `forms`. `wake` causes another look. Without `gauges`, this
+        process serves no metrics. `failed` gets what people should see, also if the handler catches it."""
+        self.instance = instance
+        """The instance as it was at the beginning of the look, or as the last report returned it."""
+        self._forms = forms
         self._client = client
         self._stewardships = stewardships
         self._name = name
@@ -360,7 +362,7 @@ class Reconciliation:
         )
 
     def _note(self, instance: Instance, members: Iterable[Member]) -> None:
-        self.instance = self._watch.instance = instance
+        self.instance = self._watch.instance = self._forms.applied(instance)
         self._watch.members |= {member.member_id: member for member in members}
         held = self._stewardships.get(instance.instance_id)
         if held is not None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 from gpuaas_sdk.client import Client
-from gpuaas_sdk.controller import App, Operation, Preview, Reconciliation, inputs
+from gpuaas_sdk.controller import App, Operation, Preview, Reconciliation, ReportedCondition, inputs
 from gpuaas_sdk.testing import FakePlatform
 
 Working = Callable[..., AbstractAsyncContextManager[None]]
@@ -129,6 +129,28 @@ async def test_an_instance_that_was_deployed_without_inputs_has_the_defaults_in_
     assert (seen["before"], seen["after"], seen["preview"].port, seen["health"].port) == (7000, 9, 8, 9)
     assert action.result == {"bits": 256, "port": 9}
     assert platform.instance(instance.instance_id).inputs == {"port": 9}  # the platform stores what was sent
+
+
+async def test_a_health_handler_has_the_defaults_also_after_it_reported(
+    app: App, platform: FakePlatform, working: Working
+) -> None:
+    ports: list[int | None] = []
+
+    @app.operation("deploy")
+    async def deploy(_: Operation) -> None: ...
+
+    @app.health()
+    async def look(now: Reconciliation) -> None:
+        await now.report([ReportedCondition(type="Serving", status="true", message=f"look {len(ports)}")])
+        ports.append(now.inputs.get("port"))
+
+    instance = platform.add_instance({})
+    async with working():
+        assert (await platform.ended(platform.request(instance, "deploy").operation_id)).status == "succeeded"
+        async with asyncio.timeout(60):
+            while not ports:
+                await platform.changed()
+    assert ports[0] == 7000
 
 
 async def test_inputs_that_do_not_fit_the_type_fail_the_operation_with_the_field(

@@ -72,7 +72,7 @@ class Operation:
         step_undos: Mapping[str, StepUndo] | None = None,
     ) -> None:
         record = lease.record
-        instance = msgspec.structs.replace(instance, inputs=forms.of_instance(instance.inputs))
+        instance = forms.applied(instance)
         self.id = record.operation_id
         """The id of the operation: `op_…`. The same after a crash."""
         self.kind = record.kind
