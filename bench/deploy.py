@@ -115,6 +115,9 @@ def _adds(machines: Machines, many: int, rounds: int) -> list[Aim]:
         cloud.install_packages(others)
         cloud.deploy(controller, [first])
         ones, firsts, alones = list[float](), list[float](), list[float]()
+        key = _root_key(cloud)
+        by_hand = [_added_by_hand(cloud, key, (controller, first), others[:1]) for _ in range(rounds)]
+        many_by_hand_s = _added_by_hand(cloud, key, (controller, first), others)
         for number in range(1, rounds + 1):
             ones.append(cloud.add(others[:1]))
             firsts.append(cloud.first_job_s())
@@ -126,7 +129,11 @@ def _adds(machines: Machines, many: int, rounds: int) -> list[Aim]:
                 flush=True,
             )
         many_s = cloud.add(others)
-    one_s, first_s, alone_s = (statistics.median(times) for times in (ones, firsts, alones))
+    one_s, first_s, alone_s, by_hand_s = (statistics.median(times) for times in (ones, firsts, alones, by_hand))
+    print(f"the same by hand: one worker {by_hand_s:.1f} s, {many} workers {many_by_hand_s:.1f} s")
+    print(f"by hand, one worker / registration of slurmd alone = {by_hand_s / alone_s:.2f}")
+    print(f"by hand, {many} workers / one worker = {many_by_hand_s / by_hand_s:.2f}")
+    print(f"platform / by hand = {first_s / by_hand_s:.2f} for one worker, {many_s / many_by_hand_s:.2f} for {many}")
     print(f"add one worker with packages to its first job / registration of slurmd alone = {first_s / alone_s:.2f}")
     print(f"the whole operation / registration of slurmd alone = {one_s / alone_s:.2f}")
     print(f"add {many} workers: {many_s:.1f} s, {_load()}; / add one worker = {many_s / one_s:.2f}", flush=True)
@@ -150,23 +157,44 @@ def _registration_s(cloud: Cloud, worker: str, controller: str) -> float:
         return (int(ended.result().split()[-1]) - started_ns) / 1e9
 
 
+def _added_by_hand(cloud: Cloud, key: Path, present: tuple[str, str], workers: Sequence[str]) -> float:
+    """Add the workers without the platform to a cluster of it with a controller and a worker, and take them off it
+    again. Return how long it took until a job had run on all of them."""
+    addresses = [cloud.lab("address", machine).strip() for machine in (*present, *workers)]
+    took_s = _ran_script("add_by_hand.sh", [str(key), "add", *addresses], workers)
+    _ran_script("add_by_hand.sh", [str(key), "remove", *addresses], workers)
+    print(f"add of {len(workers)} by hand: {took_s:.1f} s, {_load()}", flush=True)
+    return took_s
+
+
 def _by_hand(cloud: Cloud) -> float:
+    _root_key(cloud)
+    return _ran_by_hand(cloud, "by_hand.sh")
+
+
+def _root_key(cloud: Cloud) -> Path:
+    """Return a key with which root can log in to all machines."""
     key = cloud.home / "root-key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
     public = key.with_suffix(".pub").read_text()
     for machine in cloud.names:
         write = "mkdir -p -m 700 /root/.ssh && cat > /root/.ssh/authorized_keys"
         cloud.lab("exec", machine, "--", "sh", "-c", write, input=public)
-    return _ran_by_hand(cloud, "by_hand.sh")
+    return key
 
 
 def _ran_by_hand(cloud: Cloud, name: str, *arguments: str) -> float:
     """Run a shell script that ends with a job on all workers. Return how long it took."""
     addresses = [cloud.lab("address", machine).strip() for machine in cloud.names]
-    command = [str(Path(__file__).with_name(name)), str(cloud.home / "root-key"), *arguments, *addresses]
+    return _ran_script(name, [str(cloud.home / "root-key"), *arguments, *addresses], cloud.names[1:])
+
+
+def _ran_script(name: str, arguments: Sequence[str], workers: Sequence[str]) -> float:
+    """Run a shell script that prints the names of all these workers. Return how long it took."""
+    command = [str(Path(__file__).with_name(name)), *arguments]
     started = time.monotonic()
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     took_s = time.monotonic() - started
-    if sorted(result.stdout.split()) != sorted(cloud.names[1:]):
-        raise SystemExit(f"bench: {name} did not start the cluster:\n{result.stdout}{result.stderr}")
+    if sorted(result.stdout.split()) != sorted(workers):
+        raise SystemExit(f"bench: {name} failed:\n{result.stdout}{result.stderr}")
     return took_s

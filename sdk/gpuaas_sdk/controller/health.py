@@ -96,6 +96,9 @@ class HealthLoop:
         self._looks: dict[str, asyncio.Task[None]] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._again: set[str] = set()
+        self._closing: set[asyncio.Task[None]] = set()
+        """Connections of instances that this process no longer looks after. A frozen machine does not confirm the end,
+        and no lease may end while this process waits for it."""
         self._renew_now = asyncio.Event()
 
     @property
@@ -145,28 +148,35 @@ class HealthLoop:
 
     async def _renew(self) -> None:
         changed = await self._stewardships.renew()
-        for instance_id in changed.lost:
+        # A refused report shows a loss between two renewals.
+        for instance_id in changed.lost | (self._watches.keys() - set(self._stewardships.instance_ids)):
             log.info("steward.lost", instance_id=instance_id)
-            await self._forget(instance_id)
+            self._forget(instance_id)
         for instance_id in changed.taken:
-            await self._forget(instance_id)
+            self._forget(instance_id)
             self._enqueue(instance_id)
         if changed.taken:
             log.info("steward.taken", instances=len(changed.taken), held=len(self._stewardships.instance_ids))
 
-    async def _forget(self, instance_id: str) -> None:
-        """Drop what is kept about an instance, and stop a running look: another process may look after it now."""
+    def _forget(self, instance_id: str) -> None:
+        """Drop what is kept about an instance, and stop a running look: another process may look after it now. Its
+        connections are closed without waiting for them."""
         self.interrupt(instance_id)
         self._self_report.forget(instance_id)
         if self._gauges is not None:
             self._gauges.drop(instance_id)
         watch = self._watches.pop(instance_id, None)
         if watch is not None:
-            await watch.close()
+            closing = asyncio.create_task(watch.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
     async def _stop(self) -> None:
+        for instance_id in list(self._watches):
+            self._forget(instance_id)
         # All at the same time: a machine that does not answer delays its own connection only.
-        await asyncio.gather(*(self._forget(instance_id) for instance_id in list(self._watches)))
+        if self._closing:
+            await asyncio.wait(self._closing)
         with contextlib.suppress(ApiError, NoAnswer, asyncio.CancelledError):
             await self._stewardships.release()
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 from gpuaas_sdk.failures import Temporary
 
+CLOSE_S = 5.0
+"""How long the end of programs may take."""
 _LATER_S = 0.05
 """A look that a silence causes comes a little later than the silence begins, so that it sees it."""
 
@@ -72,11 +74,11 @@ class Samples:
             program.lines_wanted = program.lines_count + 2
 
     async def close(self) -> None:
-        """End every program."""
+        """End every program. A machine that does not confirm the end in time is left alone: its connection ends too."""
         for name in list(self._programs):
             self._end(name)
         if self._ending:
-            await asyncio.wait(self._ending)
+            await asyncio.wait(self._ending, timeout=CLOSE_S)
 
     async def _wanted_line(self, program: _Program, silent_s: float) -> None:
         assert program.task is not None

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import datetime
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 
@@ -16,12 +17,15 @@ from gpuaas_sdk.client import Client
 from gpuaas_sdk.controller import (
     HEALTH_CHECK_WORKS,
     App,
+    HealthSettings,
     Operation,
     PosixPerson,
     Reconciliation,
     RefusedObservation,
     ReportedCondition,
     Requested,
+    RunnerSettings,
+    observers,
 )
 from gpuaas_sdk.controller.stewardships import Stewardships
 from gpuaas_sdk.machine import CommandFailed, Machine, MachineTarget, MachineUnreachable
@@ -488,6 +492,65 @@ async def test_a_process_that_lost_the_stewardship_reports_nothing(
         taken.set()
         await refused.wait()
     assert platform.instance(instance.instance_id).conditions == []
+
+
+async def test_a_process_whose_report_was_refused_for_its_epoch_closes_its_connections(
+    app: App, platform: FakePlatform, working: Working, machines: FakeMachines
+) -> None:
+    connected, taken = asyncio.Event(), asyncio.Event()
+
+    @app.health()
+    async def look(now: Reconciliation) -> None:
+        await now.machine(now.members[0])
+        connected.set()
+        await taken.wait()
+        await now.report([ReportedCondition(type="Late", status="true")])
+
+    instance = platform.add_instance({"head": ["n1"]}, ready=True)
+    async with working(look_every_s=3600), asyncio.timeout(60):
+        await connected.wait()
+        steward, later = platform.stewards.by_instance[instance.instance_id], datetime.timedelta(hours=1)
+        other = replace(steward, holder="other", epoch=steward.epoch + 1, expires_at=steward.expires_at + later)
+        platform.stewards.by_instance[instance.instance_id] = other
+        taken.set()
+        while machines.open_connections:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_connection_that_cannot_be_closed_delays_no_renewal(
+    app: App, platform: FakePlatform, client: Client, machines: FakeMachines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observers, "CLOSE_S", 3600.0)
+    connected, closing, closed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @app.health()
+    async def look(now: Reconciliation) -> None:
+        await now.machine(now.members[0])
+        connected.set()
+
+    @contextlib.asynccontextmanager
+    async def connect(target: MachineTarget) -> AsyncIterator[Machine]:
+        async with machines.connect(target) as machine:
+            yield machine
+        closing.set()
+        await closed.wait()  # a frozen machine does not confirm the end
+
+    instance = platform.add_instance({"head": ["n1"]}, ready=True)
+    settings = RunnerSettings(claim_wait_s=0.05, health=HealthSettings(interval_s=3600, lease_s=3))
+    running = asyncio.ensure_future(
+        app.runner(client, platform.project_id, "one", settings=settings, connect=connect).run()
+    )
+    async with asyncio.timeout(60):
+        await connected.wait()
+        steward = platform.stewards.by_instance[instance.instance_id]
+        platform.stewards.by_instance[instance.instance_id] = replace(steward, holder="other", epoch=steward.epoch + 1)
+        await closing.wait()
+        renewals = platform.stewards.renewals
+        while platform.stewards.renewals == renewals:
+            await asyncio.sleep(0.01)
+        closed.set()
+        running.cancel()
+        await asyncio.wait({running})
 
 
 async def test_a_machine_is_read_over_one_connection_that_cannot_write_and_ends_with_the_process(
