@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 from gpuaas_cli import failures, programs
-from gpuaas_cli.local import cloud, plan, processes, report
+from gpuaas_cli.client import home
+from gpuaas_cli.flags import Flags
+from gpuaas_cli.local import choice, cloud, plan, processes, report
 
 Cli = Any
 ENDS_WHEN_ASKED = "import socket, sys; socket.create_server(('127.0.0.1', int(sys.argv[1]))).accept()"
@@ -23,7 +25,7 @@ def control_plane(stranger: Cli, free_port: int) -> Iterator[Cli]:
     first = stranger(*words)
     assert f"✓ server ready on http://127.0.0.1:{free_port}" in first.err
     yield stranger
-    stranger("down", "--purge")
+    stranger("down", "--purge", "--lab", "local")
 
 
 def test_up_signs_in_and_no_secret_is_left_behind(control_plane: Cli) -> None:
@@ -80,6 +82,68 @@ def test_down_purge_leaves_nothing(control_plane: Cli) -> None:
     control_plane("down", "--purge")
     assert not list(control_plane.home.glob("local*"))
     assert json.loads((control_plane.home / "config.json").read_text())["contexts"] == {}
+
+
+def test_down_stops_the_cloud_of_the_current_context(stranger: Cli, free_port: int) -> None:
+    stranger("up", "--control-plane-only", "--lab", "mine", "--port", str(free_port))
+    try:
+        stopped = stranger("down")
+        assert "server stopped" in stopped.err
+        assert f"The local cloud mine, with its data in {stranger.home / 'mine'}:" in stopped.err
+        assert "delete: gpuaas down --purge --lab mine" in stopped.err
+    finally:
+        stranger("down", "--purge")
+    assert not list(stranger.home.glob("mine*"))
+
+
+def test_down_refuses_to_guess_while_another_cloud_is_in_use(control_plane: Cli, server: Any) -> None:
+    control_plane("login", "--server", server.url, "--name", "admin", "--context", "prod", given=server.password)
+    for words in (("down",), ("down", "--purge")):
+        refused = control_plane(*words, expect=64)
+        assert f"You use the context prod ({server.url}), which is no local cloud in {control_plane.home}" in refused.err
+        assert "there is local" in refused.err
+        assert "next: gpuaas down --lab local" in refused.err
+    control_plane("whoami", "--context", "local")
+
+
+PROD = {"prod": home.Context("https://prod.example")}
+LOCAL = {"local": home.Context("http://127.0.0.1:7070"), **PROD}
+
+
+@pytest.mark.parametrize(
+    ("config", "flags", "environ"),
+    [
+        (home.Config("prod", LOCAL), Flags(), {}),
+        (home.Config("local", LOCAL), Flags(context="prod"), {}),
+        (home.Config("local", LOCAL), Flags(), {"GPUAAS_CONTEXT": "prod"}),
+        (home.Config("local", LOCAL), Flags(server="https://other.example"), {}),
+        (home.Config("local", LOCAL), Flags(), {"GPUAAS_SERVER": "https://other.example"}),
+        (home.Config("local", {"local": PROD["prod"]}), Flags(), {}),
+    ],
+)
+def test_no_cloud_is_chosen_for_a_person_who_uses_another_one(
+    tmp_path: Path, config: home.Config, flags: Flags, environ: dict[str, str]
+) -> None:
+    (tmp_path / "local" / "data").mkdir(parents=True)
+    for name, context in config.contexts.items():
+        home.set_context(tmp_path, name, context)
+    home.set_context(tmp_path, config.current, config.contexts[config.current])
+    with pytest.raises(failures.Failure, match="which is no local cloud in"):
+        choice.current(tmp_path, flags, environ)
+
+
+def test_a_cloud_that_has_only_machines_is_chosen_too(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "machines").touch()
+    home.set_context(tmp_path, "mine", LOCAL["local"])
+    assert choice.current(tmp_path, Flags(), {}) == "mine"
+
+
+def test_a_named_cloud_is_purged_whichever_is_in_use(control_plane: Cli, server: Any) -> None:
+    control_plane("login", "--server", server.url, "--name", "admin", "--context", "prod", given=server.password)
+    purged = control_plane("down", "--purge", "--lab", "local").err
+    assert f"Data of local deleted. The current context is prod ({server.url})." in purged
+    assert not list(control_plane.home.glob("local*"))
 
 
 def test_what_to_type_next_names_the_lab_where_it_is_not_the_usual_one() -> None:

@@ -11,9 +11,10 @@ gpuaas up --nodes 3
     --toolchain: New machines have gcc, git, Open MPI, pip and venv. They have no route to the internet to install them.
     --control-plane-only: Start only the server, without machines. Needs no root.
 gpuaas down --purge
-    Stop the local cloud. Its data stays: gpuaas up starts it again.
+    Stop the local cloud that you use. Its data stays: gpuaas up starts it again.
     --purge: Also delete the machines and all data of the local cloud.
-    --lab: Name of the local cloud to stop.
+    --lab: Name of the local cloud to stop; by default the one of the current context. If the current context is no
+    cloud on this machine, name it.
 """
 
 import os
@@ -24,7 +25,7 @@ from msgspec.inspect import IntType
 
 from gpuaas_cli import failures
 from gpuaas_cli.client import home
-from gpuaas_cli.local import cloud, plan
+from gpuaas_cli.local import choice, cloud, plan
 from gpuaas_cli.runner import SWITCH, Call, Command, Field
 
 _LAB = re.compile(r"[a-z][a-z0-9]{0,15}")
@@ -44,8 +45,10 @@ def _up(call: Call) -> int:
 
 
 def _down(call: Call) -> None:
-    _check_lab(call["lab"])
-    cloud.down(plan.CloudRequest(home.folder(os.environ).absolute(), lab=call["lab"]), purge=call["purge"])
+    folder = home.folder(os.environ).absolute()
+    lab = call["lab"] or choice.current(folder, call.flags, os.environ)
+    _check_lab(lab)
+    cloud.down(plan.CloudRequest(folder, lab=lab), purge=call["purge"])
 
 
 COMMANDS = {
@@ -61,5 +64,5 @@ COMMANDS = {
             "control_plane_only": SWITCH,
         },
     ),
-    "down": Command(offline=_down, extra={"purge": SWITCH, "lab": Field(default="local")}),
+    "down": Command(offline=_down, extra={"purge": SWITCH, "lab": Field(default="")}),
 }

@@ -22,8 +22,6 @@ from gpuaas_cli.work import waits
 ORG = "local"
 PROJECT = "default"
 NODES_READY_S = 120.0
-MACHINES = "machines"
-"""File that exists if machines were created; then `down` needs root to stop them, and later to delete their disks."""
 
 
 def up(request: plan.CloudRequest) -> int:
@@ -64,7 +62,7 @@ async def _up(request: plan.CloudRequest) -> int:
         manifest = apps.write_files(request)
         with report.step("building the machine image (minutes the first time)", "image ready"):
             lab.run("image", "--packages", str(request.of_app(apps.PACKAGES)), *plan.image_options(request))
-        (request.folder / MACHINES).touch()
+        (request.folder / plan.MACHINES).touch()
         # Creates the bridge. Machines reach the server at this host's address on it.
         gateway = lab.ask("network")["gateway"]
     if not request.release_public_key.exists():
@@ -164,7 +162,9 @@ async def _allocations(request: plan.CloudRequest, session: Session) -> list[cap
 
 def down(request: plan.CloudRequest, *, purge: bool) -> None:
     with locked(request):
-        lab = report.Lab(request.lab) if (request.folder / MACHINES).exists() else None
+        if request.folder.exists():
+            report.note(f"The local cloud {request.lab}, with its data in {request.folder}:")
+        lab = report.Lab(request.lab) if (request.folder / plan.MACHINES).exists() else None
         for file in sorted(request.folder.glob("*/controller.pid")):
             _stop(processes.Process(file.parent, "controller"), f"{file.parent.name} controller")
         _stop(processes.Process(request.folder, "console"), "console")
@@ -175,12 +175,18 @@ def down(request: plan.CloudRequest, *, purge: bool) -> None:
         if purge:
             shutil.rmtree(request.folder, ignore_errors=not request.folder.exists())
             home.forget_context(request.home, request.lab)
-            report.note("Data deleted.")
+            report.note(f"Data of {request.lab} deleted.{_current_now(request)}")
         elif request.data.exists():
-            again, delete = plan.command("up", request.lab), plan.command("down --purge", request.lab)
+            again, delete = plan.command("up", request.lab), f"gpuaas down --purge --lab {request.lab}"
             report.note(f"Data stays in {request.folder}. Start again: {again} · delete: {delete}")
         else:
             output.talk("Nothing runs here.")
+
+
+def _current_now(request: plan.CloudRequest) -> str:
+    """Return which context is the current one after that of the cloud was deleted; empty if there is none."""
+    config = home.load(request.home)
+    return f" The current context is {config.current} ({config.contexts[config.current].server})." if config.current else ""
 
 
 def _stop(process: processes.Process, what: str) -> None:

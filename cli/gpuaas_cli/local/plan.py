@@ -14,6 +14,10 @@ from gpuaas_contract.instances import Instance, Member
 from gpuaas_contract.lifecycles import LIVE_ALLOCATION
 
 GATEWAY_PORT = 7443
+DATA = "data"
+"""Folder of the server's data, in the folder of the cloud."""
+MACHINES = "machines"
+"""File that exists if machines were created; then `down` needs root to stop them, and later to delete their disks."""
 PREFERRED_TOPOLOGY = "split"
 TOOLCHAIN_NOTE = (
     "Machines have no route to the internet. With --toolchain, new machines have gcc, git, Open MPI, pip and venv."
@@ -48,7 +52,7 @@ class CloudRequest:
 
     @property
     def data(self) -> Path:
-        return self.folder / "data"
+        return self.folder / DATA
 
     @property
     def release_key(self) -> Path:
