@@ -34,6 +34,7 @@ async def test_a_decommission_states_for_each_machine_what_was_removed_and_nothi
             target = _target(cluster, ended, node)
             assert any(line.startswith("packages") and "slurmd" in line for line in target.removed)
             assert any("/etc/slurm" in line for line in target.removed)
+            assert "services that do not run now (2): gpuaas-slurm-health, slurmd" in target.removed
             assert [item.what for item in target.left] == [removals.PACKAGE_RECORDS[0]]
         controller = _target(cluster, ended, "gpu-1", "controller")
         assert any("slurmctld" in line for line in controller.removed)

@@ -77,14 +77,15 @@ def observed(
     def gone(kind: str, names: Iterable[str]) -> list[str]:
         return [name for name in names if (kind, name) not in present]
 
+    services = gone("unit", undo.services(footprint, plan, role))
     if not plan.last:
         why = f"another role of the instance ({', '.join(plan.roles_staying)}) uses the machine"
-        removed = _lines(("services that do not run now", gone("unit", plan.stop_units)))
+        removed = _lines(("services that do not run now", services))
         return Removal(
             removed, (*_still(plan, present, kept), (f"packages, users and files of {footprint.name}", why)), kept
         )
     removed = _lines(
-        ("services that do not run now", gone("unit", plan.stop_units)),
+        ("services that do not run now", services),
         ("packages", gone("package", plan.packages)),
         ("users that do not exist now, as before", gone("user", plan.users)),
         ("groups that do not exist now, as before", gone("group", plan.groups)),

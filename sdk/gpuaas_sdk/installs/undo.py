@@ -15,6 +15,8 @@ class Undo(msgspec.Struct, frozen=True):
     plan.last  # True: no other role remains, so everything on the receipt is undone"""
 
     stop_units: tuple[str, ...]
+    """Services that must not run afterwards. With the last role these are the services of all roles, so that nothing of
+    the app can be left; `services` has those that the machine had."""
     paths: tuple[str, ...] = ()
     empty_folders: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
@@ -51,6 +53,14 @@ def undo(footprint: Footprint, receipt: receipts.Receipt, leaving: str) -> Undo:
         restore_contents=receipt.contents,
         last=True,
     )
+
+
+def services(footprint: Footprint, plan: Undo, leaving: str) -> tuple[str, ...]:
+    """Return the services that the machine had for the role. `stop_units` also has those of roles that it never had.
+
+    services(KV, undo(KV, receipt, "server"), "server")  # ("kv",)"""
+    own = (*footprint.helpers, *footprint.roles[leaving].units)
+    return tuple(unit for unit in plan.stop_units if unit in own)
 
 
 def left_behind(footprint: Footprint, instance_id: str, roles_left: Sequence[str]) -> str:

@@ -105,7 +105,7 @@ async def remove_role(
     if receipt is None or role not in receipt.roles:
         return
     plan = undo.undo(footprint, receipt, role)
-    await progress(f"stopping {', '.join(plan.stop_units)} on {machine.hostname}")
+    await progress(f"stopping {', '.join(undo.services(footprint, plan, role))} on {machine.hostname}")
     await acts.before_stop(machine, plan, role)
     await machine.script(STOP, *plan.stop_units)
     await acts.after_stop(machine, plan, role)

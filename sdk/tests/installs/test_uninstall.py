@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from gpuaas_sdk.failures import Refused
-from gpuaas_sdk.installs import Undo, acts, receipts, removals, uninstall
+from gpuaas_sdk.installs import Undo, acts, receipts, removals, undo, uninstall
 from gpuaas_sdk.installs.acts import Acts
 from gpuaas_sdk.machine import Machine, Ran
 from gpuaas_sdk.testing import FakeHost
@@ -139,6 +139,19 @@ def test_what_is_still_there_after_the_removal_is_stated_as_left() -> None:
         "packages (1): kv-server",
         "files and folders that do not exist now, as before (1): /etc/kv/kv.conf",
     )
+
+
+def test_services_of_roles_that_the_machine_never_had_are_not_stated_as_removed() -> None:
+    plan = undo.undo(KV, receipt_of("server"), "server")
+    assert {"gpuaas-kv-health", "kv-proxy", "kv"} == set(plan.stop_units)
+    removal = removals.observed(KV, plan, "server", set(), (), acts.NONE)
+    assert removal.removed[0] == "services that do not run now (2): gpuaas-kv-health, kv"
+
+
+def test_a_service_of_another_role_that_still_runs_is_stated_as_left() -> None:
+    plan = undo.undo(KV, receipt_of("server"), "server")
+    removal = removals.observed(KV, plan, "server", {("unit", "kv-proxy")}, (), acts.NONE)
+    assert dict(removal.left)["unit kv-proxy"] == removals.NOT_REMOVED
 
 
 def test_what_the_app_itself_removed_and_left_is_in_the_statement() -> None:
