@@ -40,6 +40,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Set up": {
         "login": ("sign_in", "sign in to a server"),
         "logout": ("sign_in", "sign out: end your session and delete its token here"),
+        "context": ("context", "list the servers that you have signed in to, choose the current one"),
         "password": ("people", "change your own password"),
         "session": ("people", "list your sessions, end one"),
         "org": ("people", "create organisations"),

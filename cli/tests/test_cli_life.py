@@ -177,6 +177,42 @@ def test_an_action_brings_its_result(lively: Cli) -> None:
     assert ended.json["result"] == {"greeting": "hello bob", "times": 1}
 
 
+def test_actions_are_listed_with_their_inputs_and_described_one_by_one(lively: Cli) -> None:
+    header, *lines = lively("action", "list", "lively").out.splitlines()
+    assert header.split() == ["ACTION", "PERMISSION", "INPUTS", "TITLE"]
+    assert [line.split()[2] for line in lines] == ["name*,times", "names"]
+    page = lively("action", "describe", "lively", "greet").out
+    assert page.splitlines() == [
+        "greet: Greet a person",
+        "Permission  demo.greeting.send",
+        "Deadline    300 s",
+        "Runs        beside other operations",
+        "",
+        "INPUT  REQUIRED  DEFAULT  TYPE     VALUES  MEANING",
+        "name   yes       -        string   -       -",
+        "times  no        -        integer  -       -",
+        "",
+        "Run it: gpuaas action run lively greet --input name=VALUE",
+    ]
+    assert lively("action", "describe", "lively", "greet", "-o", "json").json["name"] == "greet"
+    assert "it has greet, guests.list" in lively("action", "describe", "lively", "dance", expect=4).err
+
+
+def test_a_dry_run_of_an_action_states_that_the_app_was_not_asked(lively: Cli) -> None:
+    checked = lively("action", "run", "lively", "greet", "--input", "name=ada", "--dry-run")
+    assert checked.out.splitlines()[0] == "would run action greet of lively: Greet a person"
+    assert "that its inputs fit its form" in checked.out
+    assert "The app was not asked" in checked.out
+    assert checked.err == "Nothing was changed.\n"
+
+
+def test_the_list_of_operations_names_the_action(lively: Cli) -> None:
+    lively("action", "run", "lively", "greet", "--input", "name=ada")
+    assert " action/greet " in lively("get", "operations", "--instance", "lively").out
+    rows = lively("get", "operations", "--instance", "lively", "-o", "json").json["items"]
+    assert ("action", "greet") in {(row["kind"], row["action"]) for row in rows}
+
+
 def test_the_result_of_an_action_with_columns_is_a_table_and_its_data_are_rows(lively: Cli) -> None:
     guests = ("action", "run", "lively", "guests.list", "--input")
     table = [

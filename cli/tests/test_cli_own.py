@@ -32,6 +32,20 @@ def as_grace(grace: dict[str, Any], server: Any, stranger: Cli) -> Cli:
     return stranger
 
 
+def test_contexts_are_listed_with_the_current_one_marked_and_without_tokens(server: Any, stranger: Cli) -> None:
+    for name in ("first", "second"):
+        stranger("login", "--server", server.url, "--name", "admin", "--context", name, given=f"{server.password}\n")
+    header, *lines = stranger("context", "list").out.splitlines()
+    assert header.split() == ["CONTEXT", "CURRENT", "SERVER", "PROJECT", "SIGNED_IN"]
+    assert [line.split()[:3] for line in lines] == [["first", "-", server.url], ["second", "*", server.url]]
+    listed = stranger("context", "list", "-o", "json", GPUAAS_CONTEXT="first")
+    assert [(row["name"], row["current"]) for row in listed.json["items"]] == [("first", True), ("second", False)]
+    assert "gpuaas_session" not in listed.out
+    assert stranger("context", "use", "first").err == f"The current context is first ({server.url}).\n"
+    assert stranger("context", "list").out.splitlines()[1].split()[:2] == ["first", "*"]
+    assert "next: gpuaas context list" in stranger("context", "use", "third", expect=4).err
+
+
 def test_ones_own_password_is_changed_from_stdin_and_ends_other_sessions(
     as_grace: Cli, server: Any, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ from msgspec import inspect as shapes
 ROOT = Path(__file__).parents[2]
 FOR_PEOPLE = {endpoint.name for endpoint in registry.ENDPOINTS if endpoint.audience != "node"}
 LOCAL = {"up", "down", "explain", "schema", "get", "app init", "app conformance", "artifact signature"}
+LOCAL |= {"context list", "context use"}
 LEAVES = {words: command for _, words, command in reach.leaves()}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from gpuaas_cli import failures, output
+from gpuaas_cli import failures, kinds, output
 from gpuaas_cli.client import home, machine
 from gpuaas_cli.client.home import Config, Context
 from gpuaas_cli.commands import access
@@ -277,6 +277,27 @@ def test_a_member_that_is_replaced_is_called_by_both_nodes(previous: str) -> Non
 )
 def test_an_operation_is_called_by_what_it_does(fields: dict[str, str], title: str) -> None:
     assert steps.title(make(Operation, instance_name="lab", **fields)) == title
+
+
+def test_a_list_of_operations_shows_which_action_ran() -> None:
+    fields = {"kind": "action", "action": "users.limits", "created_at": NOW, "requested_by": "", "component_key": ""}
+    operation = make(Operation, operation_id="op_1", instance_name="lab", correlation_id="cor_1", error=None, **fields)
+    shape = kinds.get("operations").table
+    for wide in (False, True):
+        assert output.cells(operation, shape, wide=wide)[1] == "action/users.limits"
+    drain = make(Operation, kind="drain", operation_id="op_1", created_at=NOW, error=None)
+    assert steps.kind(drain) == "drain"
+    assert steps.kind(make(Operation, kind="preview", preview_of="drain")) == "preview/drain"
+
+
+def test_a_dry_run_of_an_action_shows_what_was_checked_and_that_the_app_was_not_asked() -> None:
+    preview = Preview(answered=False, notes=["Checked: the form.", "The app was not asked."])
+    operation = make(Operation, kind="action", action="greet", instance_name="lab", preview=preview)
+    assert steps.plan(operation, "Greet a person", {}, NOW) == [
+        "would run action greet of lab: Greet a person",
+        "  Checked: the form.",
+        "  The app was not asked.",
+    ]
 
 
 def test_an_exit_that_the_caller_may_not_take_is_shown_with_its_permission() -> None:

@@ -438,6 +438,7 @@ def test_an_action_is_checked_before_it_runs_and_one_that_changes_something_has_
     admin.page(f"{LAB}/actions/greet")
     before = greetings()
     checked = admin.post(f"{LAB}/actions/greet", **{"in.name": "ada"}, step="check", key=uuid.uuid4().hex).text
+    assert "The app was not asked" in checked
     assert ("Nothing was changed yet" in checked, greetings()) == (True, before)
     done = admin.post(f"{LAB}/actions/greet", **{"in.name": "ada"}, step="do", key=uuid.uuid4().hex).text
     assert ("Answer of" in done, greetings()) == (True, before + 1)

@@ -25,7 +25,8 @@ ACTION_INVOKE = ACTION.row(
     "apps.action.invoke",
     "Run an action of the app",
     "The app's controller runs the action as an operation. It also needs the permission that the app's "
-    "manifest names for the action. `wait_s` waits for the end.",
+    "manifest names for the action. `wait_s` waits for the end. A dry run checks the permission, the inputs and the "
+    "state of the instance, and does not ask the app.",
 ).post(
     InvokeAction, Operation, "apps.instance.read", query=ActionQuery, status=202, errors=(errors.OperationInProgress,)
 )

@@ -226,7 +226,7 @@ class Preview(Wire):
     irreversible: Annotated[list[LongText], msgspec.Meta(max_length=100)] = []
     """Effects of the operation that cannot be undone, as text for people."""
     notes: Annotated[list[LongText], msgspec.Meta(max_length=100)] = []
-    """More remarks from the app, as text for people."""
+    """More remarks from the app, or from the platform if no controller answered, as text for people."""
     refusal: LongText = ""
     """Why the app would refuse the operation as the instance is now, and what to do; empty: it has no reason."""
 
@@ -384,7 +384,8 @@ class OperationHead(Wire):
     preview_of: OperationKind | None = None
     """Only for kind `preview`: the kind of operation whose effects are asked for."""
     preview: Preview | None = None
-    """Only for kind `preview`: what the controller answered."""
+    """Only for kind `preview`, and in the answer to a dry run: what the controller answered. A dry run of an action does
+    not ask the controller; `notes` then states what was checked."""
     operator_service_account_id: str = ""
     """The only service account that may claim the operation; empty: any of the project."""
     traceparent: str = ""

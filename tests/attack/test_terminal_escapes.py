@@ -32,6 +32,7 @@ ENDPOINTS = [item for item in registry.ENDPOINTS if not item.takes_bytes and ite
 ELSEWHERE = frozenset({"up", "down", "ssh", "events", "login", "logout", "doctor", "explain", "schema"})
 """Commands that start other programs, have no end, or do not show what a server sends."""
 NOT_TEXT = frozenset({"usage export", "agent register", "app init", "app conformance", "artifact signature"})
+NOT_TEXT |= {"context list", "context use"}
 """Copies a file to a pipe as it is; needs an archive; ask no server."""
 REASON = "a reason of ten characters"
 DIGEST = f"sha256:{'a' * 64}"

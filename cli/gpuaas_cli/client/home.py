@@ -74,13 +74,19 @@ def forget_context(home: Path, name: str) -> None:
             config.current = next(iter(config.contexts), "")
 
 
+def chosen(flags: Flags, environ: Mapping[str, str], config: Config) -> str:
+    """Return the name of the context of a call; empty if there is none."""
+    return flags.context or environ.get("GPUAAS_CONTEXT", "") or config.current
+
+
 def resolve(flags: Flags, environ: Mapping[str, str], config: Config) -> Target:
     """Return the target of a call. Flags take precedence over the environment, and both over the file."""
-    name = flags.context or environ.get("GPUAAS_CONTEXT", "") or config.current
+    name = chosen(flags, environ, config)
     known = config.contexts.get(name)
     if known is None and (flags.context or environ.get("GPUAAS_CONTEXT")):
         contexts = ", ".join(config.contexts) or "none yet"
-        raise failures.usage(f"There is no context {name!r}; there is {contexts}", "gpuaas login --context NAME")
+        fix = "gpuaas context list, or gpuaas login --context NAME"
+        raise failures.usage(f"There is no context {name!r}; there is {contexts}", fix)
     server = (flags.server or environ.get("GPUAAS_SERVER", "")).rstrip("/")
     # Send a token only to the server that issued it.
     same_server = known is not None and server in ("", known.server)

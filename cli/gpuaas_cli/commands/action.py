@@ -3,7 +3,10 @@
 gpuaas action
     Actions are declared by an app; each needs the permission the app names for it.
 gpuaas action list slurm
-    List the actions that the app of an instance offers.
+    List the actions that the app of an instance offers, with their inputs: NAME* is required, NAME=VALUE has a default.
+gpuaas action describe slurm users.limits
+    Show one action: what it does, the permission that it needs, and each input with type, default and meaning.
+    action ACTION
 gpuaas action run slurm users.add --input names=ada,bob
     Run an action of an app instance and show its result.
     action ACTION
@@ -16,15 +19,24 @@ from typing import Any
 
 from gpuaas_contract import actions, catalog, instances
 
-from gpuaas_cli import failures
+from gpuaas_cli import failures, output
 from gpuaas_cli.input import files, values
 from gpuaas_cli.output import table
 from gpuaas_cli.runner import Call, Command, Field
+from gpuaas_cli.show import inputs
 from gpuaas_cli.work import versions
 
 
 async def _list(call: Call) -> list[catalog.ActionSpec]:
     return (await _manifest(call)).actions
+
+
+async def _describe(call: Call) -> catalog.ActionSpec:
+    return _pick(await _manifest(call), call["action"], call["instance_id"])
+
+
+def _show(call: Call, spec: catalog.ActionSpec) -> None:
+    output.show_page(call.flags, spec, inputs.page(spec, call["instance_id"]))
 
 
 async def _run(call: Call) -> Any:
@@ -56,9 +68,10 @@ COMMANDS = {
         work=_list,
         table=table(
             "ACTION=name PERMISSION INPUTS EXCLUSIVE* DEADLINE_S* TITLE",
-            INPUTS=lambda action: ",".join(action.input_schema.get("properties", {})),
+            INPUTS=lambda action: inputs.brief(action.input_schema),
             TITLE=lambda action: action.summary or action.title,
         ),
     ),
+    "action describe": Command(instances.INSTANCE_GET, work=_describe, show=_show),
     "action run": Command(actions.ACTION_INVOKE, extra={"pairs": Field(type=list[str], default=None)}, work=_run),
 }

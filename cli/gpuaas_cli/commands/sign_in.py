@@ -41,7 +41,7 @@ def _login(call: Call) -> None:
 
 
 def _target(flags: Flags, config: home.Config) -> home.Target:
-    context_name = flags.context or os.environ.get("GPUAAS_CONTEXT", "") or config.current or "default"
+    context_name = home.chosen(flags, os.environ, config) or "default"
     known = config.contexts.get(context_name)
     server = flags.server or os.environ.get("GPUAAS_SERVER", "") or (known.server if known else "")
     if not server:

@@ -28,7 +28,7 @@ from gpuaas_cli.client.session import Session
 from gpuaas_cli.kinds.kind import AnyEndpoint, Filters, Kind
 from gpuaas_cli.output import age, payload_text
 from gpuaas_cli.show import controllers as reports
-from gpuaas_cli.show import story
+from gpuaas_cli.show import steps, story
 
 EVENT_LIMIT = 500
 AUDIT_LIMIT = 500
@@ -81,7 +81,10 @@ KINDS = {
     ),
     "operations": Kind(
         operations.OPERATION_LIST,
-        {"ERROR": lambda operation: f"{operation.error.code}: {operation.error.message}" if operation.error else ""},
+        {
+            "KIND": steps.kind,
+            "ERROR": lambda operation: f"{operation.error.code}: {operation.error.message}" if operation.error else "",
+        },
         getting=operations.OPERATION_GET,
         is_gone=lambda operation: operation.kind == "preview",
         by_instance="instance_id",

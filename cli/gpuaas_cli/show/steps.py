@@ -82,6 +82,12 @@ def title(operation: Operation) -> str:
     return f"{operation.kind} {count} {what}{'s' if count != 1 else ''} {where} {operation.instance_name}"
 
 
+def kind(operation: Operation) -> str:
+    """Return the kind for a table; with the name of the action, or of what is previewed: `action/users.list`."""
+    named = operation.action or operation.preview_of
+    return f"{operation.kind}/{named}" if named and operation.kind in ASKING_KINDS else operation.kind
+
+
 def waiting(operation: Operation) -> str:
     return f"waiting for the {operation.app_slug} controller to take the operation"
 
@@ -99,17 +105,20 @@ def exit_commands(operation: Operation) -> list[str]:
 
 
 def plan(operation: Operation, about: str, names: Mapping[str, str], now: datetime.datetime) -> list[str]:
-    """Return what a change would do, and which work it would interrupt, as the app's controller reports."""
-    preview = _preview(operation.preview, names, now) if operation.preview else []
-    verb = "run " if operation.kind == "action" else ""
+    """Return what a change would do, and which work it would interrupt, as the app's controller reports. It is not asked
+    about actions: what was checked is in the notes."""
+    is_action = operation.kind == "action"
+    preview = _preview(operation.preview, names, now, is_asked=not is_action) if operation.preview else []
+    verb = "run " if is_action else ""
     return [f"would {verb}{title(operation)}: {about}", *(f"  {line}" for line in preview)]
 
 
-def _preview(preview: Preview, names: Mapping[str, str], now: datetime.datetime) -> list[str]:
+def _preview(preview: Preview, names: Mapping[str, str], now: datetime.datetime, *, is_asked: bool) -> list[str]:
     notes = [flat(note) for note in preview.notes]
     refusal = [f"would be refused: {flat(preview.refusal)}"] if preview.refusal else []
     if not preview.answered:
-        return ["it is unknown which work this would interrupt, so do not assume that it is safe", *notes]
+        unknown = "it is unknown which work this would interrupt, so do not assume that it is safe"
+        return [*([unknown] if is_asked else []), *notes]
     if refusal and not preview.source:  # the app was not asked for work
         return [*refusal, *notes]
     count = len(preview.running_work)

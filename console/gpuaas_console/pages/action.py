@@ -28,13 +28,14 @@ async def show(visit: Visit) -> Response:
             "Go back to the instance; its page lists the actions.",
         )
     inputs, errors = forms.read(spec.input_schema, visit.form)
-    operation, checked, status = None, False, 200
+    operation, checked, notes, status = None, False, "", 200
     body = InvokeAction(inputs=inputs, reason=visit.form.text("reason"))
     if visit.request.method == "POST" and not errors:
         is_check = visit.form.text("step") == "check"
         try:
             sent = await _send(visit, instance.instance_id, name, body, dry_run=is_check)
             operation, checked = (None, True) if is_check else (sent, False)
+            notes = " ".join(sent.preview.notes) if sent.preview else ""
         except ApiError as error:
             if error.status >= 500 or error.status == 401:
                 raise
@@ -52,6 +53,7 @@ async def show(visit: Visit) -> Response:
         errors=errors,
         operation=operation,
         checked=checked,
+        notes=notes,
         columns=spec.result.columns if spec.result else [],
         reason=visit.form.text("reason"),
         key=uuid.uuid4().hex,

@@ -7,7 +7,7 @@ from gpuaas_contract.actions import InvokeAction
 from gpuaas_contract.catalog import ActionSpec, Manifest
 from gpuaas_contract.instances import Instance
 from gpuaas_contract.lifecycles import ENDED_OPERATION
-from gpuaas_contract.operations import Operation, OperationHead
+from gpuaas_contract.operations import Operation, OperationHead, Preview
 from gpuaas_contract.paths import ActionPath, ProjectPath
 from gpuaas_contract.protocol import request as request_rules
 from msgspec.structs import replace
@@ -20,6 +20,13 @@ from gpuaas_platform.instances import service as instances
 from gpuaas_platform.kit import db
 from gpuaas_platform.operations import read, state, store
 from gpuaas_platform.operations.accept import OperationDraft, accept, with_allocation_ids
+
+
+CHECKED = (
+    "Checked: that you may run the action, that its inputs fit its form, and that the instance can run it now.",
+    "The app was not asked: what the action would do is not known, and the app can still refuse it.",
+)
+"""What the answer to a dry run of an action states."""
 
 
 class Invocation(NamedTuple):
@@ -65,8 +72,11 @@ async def invoke(tx: db.Tx, call: Call[ProjectPath], asked: Invocation) -> Opera
 
 
 async def wait(call: Call, accepted: Operation) -> Operation:
-    """Wait for the end of the action, as long as the caller requested, so that a short action needs one request."""
-    if call.dry_run or not call.query.wait_s:
+    """Wait for the end of the action, as long as the caller requested, so that a short action needs one request. A dry
+    run returns what was checked."""
+    if call.dry_run:
+        return replace(accepted, preview=Preview(answered=False, notes=list(CHECKED)))
+    if not call.query.wait_s:
         return accepted
     return await ended(call, accepted, call.query.wait_s)
 

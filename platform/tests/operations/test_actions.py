@@ -157,6 +157,14 @@ async def test_a_short_action_answers_its_caller_with_the_result(world: World) -
     assert (answered.status, answered.result) == ("succeeded", {"dropped": 0})
 
 
+async def test_a_dry_run_of_an_action_states_what_was_checked_and_that_the_app_was_not_asked(world: World) -> None:
+    cluster = await Cluster.running(world, **DECLARED)
+    checked = await _invoke(cluster, "flush", FLUSH, query={"dry_run": "true"})
+    assert checked.preview == operations.Preview(answered=False, notes=list(invoking.CHECKED))
+    assert "The app was not asked" in " ".join(invoking.CHECKED)
+    assert await cluster.controller.finds_nothing()
+
+
 async def test_an_action_that_takes_longer_than_its_caller_waits_continues(world: World) -> None:
     cluster = await Cluster.running(world, **DECLARED)
     asked = await _invoke(cluster, "flush", FLUSH, query={"wait_s": 0})
