@@ -18,6 +18,9 @@ MEANINGS: dict[ExitName, str] = {
     "force_complete": "declare it done as it is; nothing is done on any machine",
     "tombstone": "give up the members that cannot be recovered",
 }
+STOPPABLE = ASKING_KINDS | {"repair"}
+"""Kinds that a controller can stop without an undo. A repair that stopped halfway leaves its members as they are, and the
+next repair does all of it again."""
 _OPEN = frozenset({"accepted", "running", "cancelling"})
 _CREATING = frozenset({"deploy", "add"})
 """Kinds whose members did not exist before."""
@@ -33,9 +36,9 @@ def legal(operation: Operation, members: Mapping[str, Member], *, superseded: bo
     """Return the exits that are possible now. `members` are the members of its targets. A failed operation has no exit
     if a member has had a later operation; one of `KEEPS_EXITS` only if `superseded`, see `SUPERSEDES_NOTHING`."""
     exits: list[ExitName] = []
-    # Before the first claim, every operation can be cancelled; after it, only one that can be undone.
+    # Before the first claim, every operation can be cancelled; after it, only one that can be undone or just stopped.
     can_undo = operation.kind in UNDONE and operation.can_undo
-    stoppable = operation.attempts == 0 or can_undo or operation.kind in ASKING_KINDS
+    stoppable = operation.attempts == 0 or can_undo or operation.kind in STOPPABLE
     if operation.status in ("accepted", "running") and not operation.compensating and stoppable:
         exits.append("cancel")
     left = [member for member in members.values() if member.status not in lifecycles.GONE_MEMBER]
@@ -52,6 +55,13 @@ def legal(operation: Operation, members: Mapping[str, Member], *, superseded: bo
     if operation.kind not in ASKING_KINDS and (operation.status in _OPEN or "retry" in exits):
         exits.append("force_complete")
     return exits
+
+
+def meaning(operation: Operation, name: ExitName) -> str:
+    """Return what the exit does to this operation."""
+    if name == "cancel" and operation.kind == "repair" and not operation.can_undo:
+        return "stop it; nothing is undone, the members stay as they are"
+    return MEANINGS[name]
 
 
 def has_later(operation: Operation, members: Mapping[str, Member]) -> bool:
@@ -71,11 +81,18 @@ def _has_work_left(operation: Operation, members: Mapping[str, Member]) -> bool:
 
 def check(operation: Operation, members: Mapping[str, Member], wanted: ExitName, *, superseded: bool = True) -> None:
     exits = legal(operation, members, superseded=superseded)
-    if wanted not in exits:
+    if wanted in exits:
+        return
+    message = f"{operation.kind} is {operation.status}; {wanted} is not possible now"
+    details: dict[str, object] = {"status": operation.status, "exits": exits}
+    if wanted == "cancel" and operation.status in ("accepted", "running") and not operation.compensating:
         raise errors.ExitUnavailable(
-            f"{operation.kind} is {operation.status}; {wanted} is not possible now.",
-            details={"status": operation.status, "exits": exits},
+            f"{message}: the app's controller cannot undo a {operation.kind} that it has started.",
+            details=details,
+            fix=f"Wait for its end: gpuaas op follow {operation.operation_id}. If no controller can finish it: gpuaas op "
+            f"force-complete {operation.operation_id} --reason TEXT.",
         )
+    raise errors.ExitUnavailable(f"{message}.", details=details)
 
 
 def reopened(

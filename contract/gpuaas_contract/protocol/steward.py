@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from gpuaas_contract import errors
 from gpuaas_contract.catalog import StewardSpec
 from gpuaas_contract.instances import Condition, Instance, Steward
+from gpuaas_contract.operations import OperationHead
 from gpuaas_contract.protocol import request as request_rules
 from gpuaas_contract.protocol.request import Operator
 from gpuaas_contract.protocol.status import OBSERVED
@@ -206,6 +207,24 @@ def choose_spare(shape: Shape, free: Mapping[str, Shape]) -> str:
             details={"sku": shape.sku, "region": shape.region, "gpus": shape.gpus, "free": len(free)},
         )
     return chosen
+
+
+def check_cancelled(kind: str, last: Mapping[str, OperationHead], now: datetime.datetime) -> None:
+    """Refuse a request within an hour after people cancelled the same one. What people do with the member later, such as
+    a repair, ends this.
+
+    `last`: member id -> the last operation of the member."""
+    for member_id, operation in last.items():
+        if operation.kind != kind or operation.status != "cancelled" or not operation.by_steward:
+            continue
+        cancelled_at = operation.exits_taken[-1].taken_at
+        if now - cancelled_at < REQUESTS_WINDOW:
+            next_at = (cancelled_at + REQUESTS_WINDOW).isoformat()
+            raise errors.StewardBudgetUsed(
+                f"A person cancelled the last {kind} of {member_id}; the controller can request it again at {next_at}.",
+                details={"member_id": member_id, "kind": kind, "next_at": next_at},
+                fix=f"Request it again after `details.next_at`, or have a person request the {kind}.",
+            )
 
 
 def check_requests(

@@ -45,7 +45,7 @@ async def offered(reader: db.Reader, call: Call, operation: Operation) -> Operat
     superseded = await _is_superseded(reader, operation, concerned)
     exits = []
     for name in exit_rules.legal(operation, concerned, superseded=superseded):
-        permission, meaning = EXITS[name].permission, exit_rules.MEANINGS[name]
+        permission, meaning = EXITS[name].permission, exit_rules.meaning(operation, name)
         permitted = service.may(call, permission)
         exits.append(Exit(name=name, permission=permission, permitted=permitted, meaning=meaning))
     return replace(operation, exits=exits)

@@ -5,12 +5,13 @@ reports."""
 
 import datetime
 import functools
+from collections.abc import Sequence
 
 import structlog
 from gpuaas_contract import errors
 from gpuaas_contract.capacity import Allocation
 from gpuaas_contract.instances import AccessBundle, Condition, Instance, MemberOperationRequest
-from gpuaas_contract.operations import Operation
+from gpuaas_contract.operations import Operation, OperationHead
 from gpuaas_contract.paths import InstancePath, ProjectPath
 from gpuaas_contract.protocol import request as request_rules
 from gpuaas_contract.protocol import steward as rules
@@ -89,6 +90,7 @@ async def request(tx: db.Tx, call: Call[InstancePath], body: StewardOperationReq
     manifest = await catalog.manifest_of(tx, instance.app_slug, instance.app_version)
     rules.check_kind(manifest.steward, body.kind)
     rules.check_allowed(manifest.steward, body.kind, body.member_ids, instance.inputs)
+    rules.check_cancelled(body.kind, await _last_operations(tx, instance, body.member_ids), call.now)
     asked = MemberOperationRequest(kind=body.kind, member_ids=body.member_ids, reason=body.reason)
     if body.kind == "replace":
         asked = await _with_spare(tx, call, instance, asked)
@@ -104,6 +106,20 @@ async def request(tx: db.Tx, call: Call[InstancePath], body: StewardOperationReq
     for target in operation.targets:
         await store.note_request(tx, operation.operation_id, target.member_id, body.kind, clock.micros(call.now))
     return operation
+
+
+async def _last_operations(
+    reader: db.Reader, instance: Instance, member_ids: Sequence[str]
+) -> dict[str, OperationHead]:
+    """Return the last operation of each of these members of the instance."""
+    members = await instances.members_named(reader, member_ids)
+    last = {item.member_id: item.last_operation_id for item in members if item.instance_id == instance.instance_id}
+    operation_ids = sorted(set(last.values()))
+    if not operation_ids:
+        return {}
+    heads = await store.heads(reader, f"operation_id IN ({db.marks(len(operation_ids))})", *operation_ids)
+    by_id = {head.operation_id: head for head in heads}
+    return {member_id: by_id[operation_id] for member_id, operation_id in last.items() if operation_id in by_id}
 
 
 async def _with_spare(

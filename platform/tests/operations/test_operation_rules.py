@@ -1,5 +1,6 @@
 """The decisions about operations, facts in and facts out: no store, no clock, no doubles."""
 
+import contextlib
 import datetime
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -29,6 +30,7 @@ from gpuaas_contract.protocol import exits as exit_rules
 from gpuaas_contract.protocol import report as report_rules
 from gpuaas_contract.protocol import request as request_rules
 from gpuaas_contract.protocol import status as status_rules
+from gpuaas_contract.protocol import steward as steward_rules
 from platform_world import MANIFEST
 from scripted_controller import CLUSTERED
 
@@ -422,6 +424,46 @@ def test_the_exits_of_an_operation_follow_from_its_state() -> None:
     assert exit_rules.legal(operation("add", "a", **failed), gone) == []
     assert exit_rules.legal(operation("add", "a", **failed), named(member("a", last_operation_id="op_2"))) == []
     assert exit_rules.legal(operation("action", **failed), {}) == ["retry"]
+
+
+def test_a_repair_can_be_stopped_although_the_controller_cannot_undo_it() -> None:
+    running, there = operation("repair", "a", can_undo=False), named(member("a"))
+    assert exit_rules.legal(running, there) == ["cancel", "force_complete"]
+    assert "nothing is undone" in exit_rules.meaning(running, "cancel")
+    assert exit_rules.meaning(operation("drain", "a"), "cancel") == exit_rules.MEANINGS["cancel"]
+    failed = operation("repair", "a", can_undo=False, status="failed", error=_error())
+    assert "compensate" not in exit_rules.legal(failed, there)
+
+
+@pytest.mark.parametrize(
+    ("changes", "after_s", "is_refused"),
+    [
+        ({}, 0, True),
+        ({}, 3599, True),
+        ({}, 3600, False),
+        ({"by_steward": False}, 0, False),
+        ({"status": "succeeded"}, 0, False),
+        ({"kind": "drain"}, 0, False),
+    ],
+)
+def test_a_steward_waits_an_hour_after_people_cancelled_what_it_requested(
+    changes: dict[str, Any], after_s: int, is_refused: bool
+) -> None:
+    taken = ExitTaken(name="cancel", taken_by="user_1", reason="not now", taken_at=NOW)
+    ended = operation("repair", "a", status="cancelled", by_steward=True, exits_taken=[taken])
+    last, later = {"a": msgspec.structs.replace(ended, **changes)}, NOW + datetime.timedelta(seconds=after_s)
+    expected = pytest.raises(errors.StewardBudgetUsed) if is_refused else contextlib.nullcontext()
+    with expected:
+        steward_rules.check_cancelled("repair", last, later)
+
+
+def test_a_refused_cancel_states_why_and_what_to_do() -> None:
+    with pytest.raises(errors.ExitUnavailable, match="the app's controller cannot undo a rollback") as refused:
+        exit_rules.check(operation("rollback", "a", can_undo=False), named(member("a")), "cancel")
+    assert "gpuaas op force-complete op_1" in refused.value.fix
+    ended = operation("drain", "a", status="succeeded")
+    with pytest.raises(errors.ExitUnavailable, match="drain is succeeded; cancel is not possible now"):
+        exit_rules.check(ended, named(member("a")), "cancel")
 
 
 @pytest.mark.parametrize(("kind", "exits"), [("action", []), ("preview", []), ("decommission", ["retry"])])

@@ -219,6 +219,36 @@ async def test_a_steward_requests_a_repair_of_a_member_three_times_an_hour(sides
         await request(side, held.epoch, other)
 
 
+async def test_after_a_person_cancelled_a_repair_the_steward_does_not_request_it_at_once(
+    sides: tuple[Side, Side],
+) -> None:
+    for side in sides:
+        held, (member_id, other) = await taken(side), await hands(side)
+        asked = await request(side, held.epoch, member_id)
+        claimed = await side.controller.take()
+        cancelled_at = now(side)
+        await side.leave(asked, "cancel")
+        assert (await claimed.complete(undone=True)).status == "cancelled", side
+        with pytest.raises(errors.StewardBudgetUsed, match="cancelled the last repair") as refused:
+            await request(side, held.epoch, member_id)
+        next_at = datetime.datetime.fromisoformat(refused.value.details["next_at"])
+        assert next_at == cancelled_at + datetime.timedelta(hours=1), side
+        assert (await side.member(member_id)).last_operation_id == asked.operation_id, "the refusal left no trace"
+        await request(side, held.epoch, other)
+
+
+async def test_after_a_person_acted_on_the_member_the_steward_may_request_a_repair_again(
+    sides: tuple[Side, Side],
+) -> None:
+    for side in sides:
+        held, member_id = await taken(side), (await hands(side))[0]
+        asked = await request(side, held.epoch, member_id)
+        await side.leave(asked, "cancel")
+        await side.operate("repair", member_id)
+        await side.controller.carry_out()
+        await request(side, held.epoch, member_id)
+
+
 async def test_a_kind_that_the_manifest_does_not_list_is_refused(sides: tuple[Side, Side]) -> None:
     for side in sides:
         held, member_id = await taken(side), (await hands(side))[0]

@@ -469,6 +469,33 @@ async def test_a_repair_that_the_handler_requests_runs_and_the_limit_is_asked_fo
     assert used[0] is used[2], "the platform was asked again before the next request is possible"
 
 
+async def test_a_repair_that_a_person_cancels_stops_and_is_not_requested_again(
+    app: App, platform: FakePlatform, working: Working
+) -> None:
+    refused, begun = asyncio.Event(), asyncio.Event()
+
+    @app.operation("repair", role="worker")
+    async def repair(op: Operation) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    @app.health()
+    async def look(now: Reconciliation) -> None:
+        if isinstance((await now.request("repair", now.members, "slurmd is stopped")).refusal, StewardBudgetUsed):
+            refused.set()
+
+    instance = platform.add_instance({"worker": ["n1"]}, ready=True)
+    async with working(), asyncio.timeout(60):
+        await begun.wait()
+        (operation,) = platform.records.operations.values()
+        assert not operation.can_undo
+        platform.cancel(operation.operation_id)
+        assert (await platform.ended(operation.operation_id)).status == "cancelled"
+        await refused.wait()
+    assert [item.kind for item in platform.records.operations.values()] == ["repair"]
+    assert platform.members(instance)[0].status == "ready"
+
+
 async def test_a_process_that_lost_the_stewardship_reports_nothing(
     app: App, platform: FakePlatform, working: Working
 ) -> None:
