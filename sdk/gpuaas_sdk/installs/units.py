@@ -3,8 +3,11 @@
 from gpuaas_sdk.machine import Command, commands
 
 # Debian's packages also have scripts for SysV, which systemctl would enable or disable too. systemd ignores them beside
-# a unit, and this takes a second. Without --no-reload systemd would read all its files again.
+# a unit, and this takes a second.
 _SYSTEMCTL = ("env", "SYSTEMCTL_SKIP_SYSV=1", "systemctl")
+# With --root systemctl changes the links itself. systemd would either read all its files again, or warn from then on, for
+# every unit of the machine, that "the unit file changed on disk".
+_OPTIONS = ("-q", "--no-reload", "--root=/")
 
 RELOAD = commands.run("systemctl", "daemon-reload")
 """Makes systemd read the files of all units again."""
@@ -14,14 +17,14 @@ def enable(*units: str) -> Command:
     """Return the command that lets the units start with the machine from now on.
 
     await machine.run_all(units.enable("kv"), units.RELOAD, units.restart("kv"))"""
-    return commands.run(*_SYSTEMCTL, "enable", "-q", "--no-reload", *units)
+    return commands.run(*_SYSTEMCTL, "enable", *_OPTIONS, *units)
 
 
 def disable(*units: str) -> Command:
     """Return the command that keeps the units from starting with the machine.
 
     await machine.run_all(units.disable("kv"))"""
-    return commands.run(*_SYSTEMCTL, "disable", "-q", "--no-reload", *units)
+    return commands.run(*_SYSTEMCTL, "disable", *_OPTIONS, *units)
 
 
 def restart(unit: str, timeout_s: float = 60) -> Command:

@@ -10,8 +10,8 @@ async def test_units_are_enabled_without_a_reload_and_without_scripts_for_sysv()
     await Machine(host).run_all(units.enable("kv"), units.RELOAD, units.restart("kv"), units.disable("database"))
     skips = ("env", "SYSTEMCTL_SKIP_SYSV=1", "systemctl")
     assert host.ran == [
-        (*skips, "enable", "-q", "--no-reload", "kv"),
+        (*skips, "enable", "-q", "--no-reload", "--root=/", "kv"),
         ("systemctl", "daemon-reload"),
         ("systemctl", "restart", "kv"),
-        (*skips, "disable", "-q", "--no-reload", "database"),
+        (*skips, "disable", "-q", "--no-reload", "--root=/", "database"),
     ]
