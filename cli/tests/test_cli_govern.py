@@ -192,6 +192,38 @@ def test_app_versions_are_retired_with_a_reason(cli: Cli) -> None:
     assert "code=conflict" in cli("app", "publish", "old", "1.0.0", expect=5).err
 
 
+def test_who_may_not_deploy_an_app_learns_how_to_request_it(cli: Cli) -> None:
+    manifest = Path(__file__).with_name("demo_manifest.yaml").read_text().replace("demo", "wanted")
+    cli("app", "register", "-", given=manifest)
+    cli("app", "publish", "wanted", "1.0.0")
+    cli("project", "create", "newcomers", "--org", "acme")
+    empty = cli("get", "apps", "--project", "newcomers")
+    assert (empty.out, empty.err.splitlines()[0]) == ("", "Nothing found.")
+    assert "next: gpuaas get app-offers" in empty.err
+    able = cli("can-i", "apps.instance.create", "--app", "wanted", "--project", "newcomers")
+    assert able.out == "yes\n"
+    assert "no entitlement for wanted yet, so a deploy is refused. Next: gpuaas entitlement request wanted" in able.err
+    cli("app", "entitle", "wanted", "--project", "newcomers")
+    entitled = cli("can-i", "apps.instance.create", "--app", "wanted", "--project", "newcomers")
+    assert "entitlement" not in entitled.err
+
+
+def test_who_may_not_list_people_learns_to_name_a_person_by_id(cli: Cli, server: Any, stranger: Cli) -> None:
+    for name in ("tess", "uma"):
+        cli("user", "create", name, "--password", given=f"{PASSWORD}\n")
+    cli("binding", "grant", "tess", "tenant_admin", "--org", "acme")
+    stranger("login", "--server", server.url, "--name", "tess", given=f"{PASSWORD}\n")
+    grant = ("project_member", "--project", "research")
+    refused = stranger("binding", "grant", "uma", *grant, expect=1)
+    assert "You may not list people, so name the person by id" in refused.err
+    assert "next: Ask the person for the id, which `gpuaas whoami` shows." in refused.err
+    user_id = cli("get", "user", "uma", "-o", "json").json["user_id"]
+    stranger("binding", "grant", user_id, *grant)
+    unknown = cli("binding", "grant", "nobody", *grant, expect=1)
+    assert "There is no user with this name or id" in unknown.err
+    assert "next: gpuaas user list" in unknown.err
+
+
 def test_an_entitlement_has_bounds(cli: Cli) -> None:
     manifest = (Path(__file__).parent / "demo_manifest.yaml").read_text().replace("slug: demo", "slug: bounded")
     cli("app", "register", "-", given=manifest)

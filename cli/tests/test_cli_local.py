@@ -132,6 +132,18 @@ def test_no_cloud_is_chosen_for_a_person_who_uses_another_one(
         choice.current(tmp_path, flags, environ)
 
 
+def test_another_person_of_a_local_cloud_stops_it_too_unless_two_clouds_have_its_address(tmp_path: Path) -> None:
+    (tmp_path / "local" / "data").mkdir(parents=True)
+    for name in ("local", "ada"):
+        home.set_context(tmp_path, name, LOCAL["local"])
+    assert choice.current(tmp_path, Flags(), {}) == "local"
+    (tmp_path / "mine" / "data").mkdir(parents=True)
+    home.set_context(tmp_path, "mine", LOCAL["local"])
+    assert choice.current(tmp_path, Flags(context="local"), {}) == "local"
+    with pytest.raises(failures.Failure, match="there is local, mine"):
+        choice.current(tmp_path, Flags(context="ada"), {})
+
+
 def test_a_cloud_that_has_only_machines_is_chosen_too(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "machines").touch()

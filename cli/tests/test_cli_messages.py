@@ -94,7 +94,7 @@ def test_the_last_admin_stays_and_the_next_command_is_one_of_the_cli(cli: Cli) -
 def test_an_app_that_is_not_offered_leads_to_those_that_are(cli: Cli) -> None:
     ended = cli("deploy", "nosuch", expect=4)
     assert "This project may not deploy nosuch; it may deploy: " in ended.err
-    assert "next: gpuaas get apps; if nosuch is an app of this platform: gpuaas app entitle nosuch, by an" in ended.err
+    assert "next: gpuaas get app-offers; if it lists nosuch: gpuaas entitlement request nosuch" in ended.err
 
 
 def test_a_permission_that_no_app_has_is_not_called_a_refusal(cli: Cli) -> None:

@@ -63,11 +63,18 @@ async def _list(call: Call, kind: kinds.Kind, filters: kinds.Filters) -> list[An
     return [row for row in rows if filters.correlation in ("", getattr(row, "correlation_id", filters.correlation))]
 
 
+def _show(call: Call, result: Any) -> None:
+    kind = _kind(call)
+    output.show(call.flags, result, kind.table)
+    if kind.if_empty and not result and not call.flags.structured:
+        output.talk(f"  next: {kind.if_empty}")
+
+
 COMMANDS = {
     "get": Command(
         extra={"name": Field(default=""), "everything": SWITCH},
         check=_kind,
         work=_get,
-        show=lambda call, result: output.show(call.flags, result, _kind(call).table),
+        show=_show,
     )
 }

@@ -33,11 +33,15 @@ gpuaas break-glass proj_01k9z0c5p3v2m8q7r6t5w4x3y2 --end
     --end: End your temporary access before it expires.
 """
 
+import contextlib
 from typing import Any
 
 from gpuaas_contract import policy as contract
 from gpuaas_contract.bindings import BREAK_GLASS_CREATE, BREAK_GLASS_END, PROJECT_BINDING_LIST, RoleBinding
+from gpuaas_contract.entitlement_requests import OFFER_LIST
+from gpuaas_contract.errors import NotFound, PermissionDenied
 from gpuaas_contract.identity import ME
+from gpuaas_contract.instances import INSTANCE_CREATE
 from gpuaas_contract.permissions import BREAK_GLASS, KEYS
 
 from gpuaas_cli import failures, output
@@ -60,7 +64,18 @@ async def _ask(call: Call) -> contract.CanIAnswer:
     answer: contract.CanIAnswer = await call.send(**where)
     if not call.flags.structured_whole:
         output.talk(answer.explanation)
+        if answer.allowed and call.level == "project" and call["permission"] == INSTANCE_CREATE.permission:
+            await _warn_if_not_entitled(call)
     return answer
+
+
+async def _warn_if_not_entitled(call: Call) -> None:
+    """Permissions and policy allow the app, but a project deploys it only with an entitlement."""
+    with contextlib.suppress(NotFound, PermissionDenied):
+        offers = await call.session.every(OFFER_LIST) if call["app"] else []
+        if any(offer.app_slug == call["app"] and not offer.entitled for offer in offers):
+            request = f"gpuaas entitlement request {call['app']}"
+            output.talk(f"The project has no entitlement for {call['app']} yet, so a deploy is refused. Next: {request}")
 
 
 _GET = Levels(contract.PROJECT_GET, contract.GLOBAL_GET, contract.ORG_GET)
@@ -168,6 +183,7 @@ COMMANDS = {
         fields={"project_id": None, "org_id": None},
         extra={"platform": SWITCH},
         check=_check_permission,
+        also=(OFFER_LIST,),
         work=_ask,
         page=lambda answer: ["yes" if answer.allowed else "no"],
         then=lambda _, answer: failures.OK if answer.allowed else failures.FAILED,

@@ -64,6 +64,8 @@ class Kind:
     """The query parameter that filters by instance."""
     by_correlation: bool = False
     fetch_rows: Fetch = listed
+    if_empty: str = ""
+    """The next command to suggest if the list is empty."""
     plural: str = ""
     words: str = ""
     """Other names, in addition to the plural and the singular."""

@@ -95,6 +95,7 @@ KINDS = {
             "SUMMARY": lambda version: version.summary or version.display_name,
         },
         listing_all=catalog.VERSION_LIST,
+        if_empty="gpuaas get app-offers; it lists the apps that the project can request",
     ),
     "entitlements": Kind(
         catalog.ENTITLEMENT_LIST,

@@ -14,17 +14,18 @@ _LOOPBACK = "http://127.0.0.1:"
 
 
 def current(folder: Path, flags: Flags, environ: Mapping[str, str]) -> str:
-    """Return the local cloud of the current context. Refuse if the person uses another cloud, so that a purge never
+    """Return the local cloud of the current context, or of the server that it names. Refuse if the person uses another cloud, so that a purge never
     deletes a cloud that was not meant."""
     config = home.load(folder)
     target = home.resolve(flags, environ, config)
     if not target.server:
         return DEFAULT
     here = local_clouds(folder)
-    if target.context in here and target.server.startswith(_LOOPBACK):
-        return target.context
-    used = f"the context {target.context} ({target.server})" if target.context else target.server
-    message = f"You use {used}, which is no local cloud in {folder}; there is {', '.join(here) or 'none'}"
+    used = [name for name in here if name in config.contexts and config.contexts[name].server == target.server]
+    if target.server.startswith(_LOOPBACK) and (target.context in used or len(used) == 1):
+        return target.context if target.context in used else used[0]
+    place = f"the context {target.context} ({target.server})" if target.context else target.server
+    message = f"You use {place}, which is no local cloud in {folder}; there is {', '.join(here) or 'none'}"
     raise failures.usage(message, f"gpuaas down --lab {here[0] if here else DEFAULT}")
 
 

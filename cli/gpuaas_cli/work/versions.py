@@ -20,8 +20,7 @@ async def find(session: Session, app_slug: str, version: str) -> AppVersion:
         raise failures.not_found(message, f"gpuaas get apps, then --version {others[-1]}")
     known = ", ".join(f"{item.app_slug}@{item.version}" for item in offered) or "none"
     names = {item.app_slug for item in offered} - {app_slug}
-    admin = f"gpuaas app entitle {app_slug}, by an admin"
-    fix = f"gpuaas get apps; if {app_slug} is an app of this platform: {admin}" if version == "" else admin
+    fix = f"gpuaas get app-offers; if it lists {app_slug}: gpuaas entitlement request {app_slug}"
     message = f"This project may not deploy {app_slug} {version}".rstrip() + f"; it may deploy: {known}"
     raise failures.not_found(f"{message}{failures.hint(app_slug, names)}", fix)
 

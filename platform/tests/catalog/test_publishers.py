@@ -101,7 +101,7 @@ async def test_only_people_become_publishers_and_only_of_a_valid_slug(world: Wor
     token = await world.service_account("robot")
     account = (await world.call(registry.BY_NAME["identity.service_account.list"])).items[0]
     body = {"user_id": account.service_account_id, "role": PUBLISHER}
-    with pytest.raises(errors.ValidationFailed, match="no user with this id"):
+    with pytest.raises(errors.ValidationFailed, match="no user with this name or id"):
         await world.call(bindings.APP_BINDING_CREATE, body, app_slug="toy")
     refused = await world.send(
         catalog.APP_VERSION_REGISTER, {**MANIFEST, "version": "3.0.0"}, app_slug="toy", token=token

@@ -35,8 +35,6 @@ async def create(tx: db.Tx, call: Call, body: BindRole) -> RoleBinding:
     (level, scopes), caller = _target(call), call.caller
     scope = scopes[-1]
     user_id = await users.id_of(tx, call, body.user_id)
-    if user_id is None:
-        raise errors.ValidationFailed("There is no user with this id.", details={"field": "user_id"})
     refusal = rules.why_not_grant(caller.bindings, body.role, level, scopes, to_self=user_id == caller.actor_id)
     if refusal and body.role not in GRANTABLE[level]:
         raise errors.ValidationFailed(refusal, details={"field": "role"})

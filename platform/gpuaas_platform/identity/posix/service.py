@@ -45,8 +45,6 @@ async def ensure(tx: db.Tx, settings: Settings, org_id: str, user_id: str, now: 
 async def set_identity(tx: db.Tx, call: Call[OrgPath], body: SetPosixIdentity) -> PosixIdentity:
     """Set login and number of a person who has none. A repeat with the same values changes nothing."""
     org_id, user_id = call.owner.org_id, await users.id_of(tx, call, body.user_id)
-    if user_id is None:
-        raise errors.ValidationFailed("There is no user with this id.", details={"field": "user_id"})
     present = await store.get(tx, org_id, user_id)
     if present is not None and (present.login, present.uid) == (body.login, body.uid):
         return present

@@ -63,12 +63,19 @@ async def with_name(reader: db.Reader, name: str) -> User:
     return store.shown_user(row)
 
 
-async def id_of(reader: db.Reader, call: Call, id_or_name: str) -> str | None:
-    """Return the id of a user, given by id or, if the caller may list users, by name; None if unknown."""
-    row = await store.user(reader, id_or_name)
-    if row is None and authority.can_everywhere(call.caller, "identity.user.read"):
+async def id_of(reader: db.Reader, call: Call, id_or_name: str) -> str:
+    """Return the id of a user, given by id or, if the caller may list users, by name. Refuse an unknown one."""
+    row, by_name = await store.user(reader, id_or_name), authority.can_everywhere(call.caller, "identity.user.read")
+    if row is None and by_name:
         row = await store.user_by_name(reader, id_or_name)
-    return str(row["user_id"]) if row is not None else None
+    if row is None:
+        only = "" if by_name else " You may not list people, so name the person by id."
+        raise errors.ValidationFailed(
+            f"There is no user with this {'name or id' if by_name else 'id'}.{only}",
+            details={"field": "user_id"},
+            fix="gpuaas user list" if by_name else "Ask the person for the id, which `gpuaas whoami` shows.",
+        )
+    return str(row["user_id"])
 
 
 async def disable(tx: db.Tx, call: Call[UserPath], _: NoBody) -> User:
