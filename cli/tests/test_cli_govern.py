@@ -202,7 +202,9 @@ def test_who_may_not_deploy_an_app_learns_how_to_request_it(cli: Cli) -> None:
     assert "next: gpuaas get app-offers" in empty.err
     able = cli("can-i", "apps.instance.create", "--app", "wanted", "--project", "newcomers")
     assert able.out == "yes\n"
-    assert "no entitlement for wanted yet, so a deploy is refused. Next: gpuaas entitlement request wanted" in able.err
+    assert (
+        "no entitlement for wanted yet, so a deploy is refused.\n  next: gpuaas entitlement request wanted" in able.err
+    )
     cli("app", "entitle", "wanted", "--project", "newcomers")
     entitled = cli("can-i", "apps.instance.create", "--app", "wanted", "--project", "newcomers")
     assert "entitlement" not in entitled.err

@@ -100,7 +100,7 @@ def test_down_refuses_to_guess_while_another_cloud_is_in_use(control_plane: Cli,
     control_plane("login", "--server", server.url, "--name", "admin", "--context", "prod", given=server.password)
     for words in (("down",), ("down", "--purge")):
         refused = control_plane(*words, expect=64)
-        assert f"You use the context prod ({server.url}), which is no local cloud in {control_plane.home}" in refused.err
+        assert f"You use the context prod ({server.url}), which is no local cloud in" in refused.err
         assert "there is local" in refused.err
         assert "next: gpuaas down --lab local" in refused.err
     control_plane("whoami", "--context", "local")
@@ -151,7 +151,7 @@ def test_a_cloud_that_has_only_machines_is_chosen_too(tmp_path: Path) -> None:
     assert choice.current(tmp_path, Flags(), {}) == "mine"
 
 
-def test_a_named_cloud_is_purged_whichever_is_in_use(control_plane: Cli, server: Any) -> None:
+def test_a_named_cloud_is_purged_while_another_one_is_in_use(control_plane: Cli, server: Any) -> None:
     control_plane("login", "--server", server.url, "--name", "admin", "--context", "prod", given=server.password)
     purged = control_plane("down", "--purge", "--lab", "local").err
     assert f"Data of local deleted. The current context is prod ({server.url})." in purged

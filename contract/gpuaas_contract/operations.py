@@ -384,8 +384,8 @@ class OperationHead(Wire):
     preview_of: OperationKind | None = None
     """Only for kind `preview`: the kind of operation whose effects are asked for."""
     preview: Preview | None = None
-    """Only for kind `preview`, and in the answer to a dry run: what the controller answered. A dry run of an action does
-    not ask the controller; `notes` then states what was checked."""
+    """Only for kind `preview`, and in the answer to a dry run: what the controller answered. A dry run of an action
+    does not ask the controller; `notes` then states what was checked."""
     operator_service_account_id: str = ""
     """The only service account that may claim the operation; empty: any of the project."""
     traceparent: str = ""

@@ -74,8 +74,8 @@ async def _warn_if_not_entitled(call: Call) -> None:
     with contextlib.suppress(NotFound, PermissionDenied):
         offers = await call.session.every(OFFER_LIST) if call["app"] else []
         if any(offer.app_slug == call["app"] and not offer.entitled for offer in offers):
-            request = f"gpuaas entitlement request {call['app']}"
-            output.talk(f"The project has no entitlement for {call['app']} yet, so a deploy is refused. Next: {request}")
+            output.talk(f"The project has no entitlement for {call['app']} yet, so a deploy is refused.")
+            output.talk(f"  next: gpuaas entitlement request {call['app']}")
 
 
 _GET = Levels(contract.PROJECT_GET, contract.GLOBAL_GET, contract.ORG_GET)

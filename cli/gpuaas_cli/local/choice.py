@@ -14,8 +14,8 @@ _LOOPBACK = "http://127.0.0.1:"
 
 
 def current(folder: Path, flags: Flags, environ: Mapping[str, str]) -> str:
-    """Return the local cloud of the current context, or of the server that it names. Refuse if the person uses another cloud, so that a purge never
-    deletes a cloud that was not meant."""
+    """Return the local cloud of the current context, or the one at its server. Refuse if the person uses another cloud,
+    so that a purge never deletes a cloud that was not meant."""
     config = home.load(folder)
     target = home.resolve(flags, environ, config)
     if not target.server:

@@ -186,7 +186,9 @@ def down(request: plan.CloudRequest, *, purge: bool) -> None:
 def _current_now(request: plan.CloudRequest) -> str:
     """Return which context is the current one after that of the cloud was deleted; empty if there is none."""
     config = home.load(request.home)
-    return f" The current context is {config.current} ({config.contexts[config.current].server})." if config.current else ""
+    if not config.current:
+        return ""
+    return f" The current context is {config.current} ({config.contexts[config.current].server})."
 
 
 def _stop(process: processes.Process, what: str) -> None:

@@ -105,8 +105,8 @@ def exit_commands(operation: Operation) -> list[str]:
 
 
 def plan(operation: Operation, about: str, names: Mapping[str, str], now: datetime.datetime) -> list[str]:
-    """Return what a change would do, and which work it would interrupt, as the app's controller reports. It is not asked
-    about actions: what was checked is in the notes."""
+    """Return what a change would do, and which work it would interrupt, as the app's controller reports. It is not
+    asked about actions: what was checked is in the notes."""
     is_action = operation.kind == "action"
     preview = _preview(operation.preview, names, now, is_asked=not is_action) if operation.preview else []
     verb = "run " if is_action else ""

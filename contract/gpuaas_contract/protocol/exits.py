@@ -19,8 +19,8 @@ MEANINGS: dict[ExitName, str] = {
     "tombstone": "give up the members that cannot be recovered",
 }
 STOPPABLE = ASKING_KINDS | {"repair"}
-"""Kinds that a controller can stop without an undo. A repair that stopped halfway leaves its members as they are, and the
-next repair does all of it again."""
+"""Kinds that a controller can stop without an undo. A repair that stopped halfway leaves its members as they are, and
+the next repair does all of it again."""
 _OPEN = frozenset({"accepted", "running", "cancelling"})
 _CREATING = frozenset({"deploy", "add"})
 """Kinds whose members did not exist before."""
@@ -89,8 +89,8 @@ def check(operation: Operation, members: Mapping[str, Member], wanted: ExitName,
         raise errors.ExitUnavailable(
             f"{message}: the app's controller cannot undo a {operation.kind} that it has started.",
             details=details,
-            fix=f"Wait for its end: gpuaas op follow {operation.operation_id}. If no controller can finish it: gpuaas op "
-            f"force-complete {operation.operation_id} --reason TEXT.",
+            fix=f"Wait for its end: gpuaas op follow {operation.operation_id}. If no controller can finish it: "
+            f"gpuaas op force-complete {operation.operation_id} --reason TEXT.",
         )
     raise errors.ExitUnavailable(f"{message}.", details=details)
 

@@ -210,8 +210,8 @@ def choose_spare(shape: Shape, free: Mapping[str, Shape]) -> str:
 
 
 def check_cancelled(kind: str, last: Mapping[str, OperationHead], now: datetime.datetime) -> None:
-    """Refuse a request within an hour after people cancelled the same one. What people do with the member later, such as
-    a repair, ends this.
+    """Refuse a request within an hour after people cancelled the same one. What people do with the member later, such
+    as a repair, ends this.
 
     `last`: member id -> the last operation of the member."""
     for member_id, operation in last.items():

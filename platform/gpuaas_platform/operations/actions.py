@@ -21,7 +21,6 @@ from gpuaas_platform.kit import db
 from gpuaas_platform.operations import read, state, store
 from gpuaas_platform.operations.accept import OperationDraft, accept, with_allocation_ids
 
-
 CHECKED = (
     "Checked: that you may run the action, that its inputs fit its form, and that the instance can run it now.",
     "The app was not asked: what the action would do is not known, and the app can still refuse it.",

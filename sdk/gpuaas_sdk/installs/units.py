@@ -5,8 +5,8 @@ from gpuaas_sdk.machine import Command, commands
 # Debian's packages also have scripts for SysV, which systemctl would enable or disable too. systemd ignores them beside
 # a unit, and this takes a second.
 _SYSTEMCTL = ("env", "SYSTEMCTL_SKIP_SYSV=1", "systemctl")
-# With --root systemctl changes the links itself. systemd would either read all its files again, or warn from then on, for
-# every unit of the machine, that "the unit file changed on disk".
+# With --root systemctl changes the links itself. Otherwise systemd would read all its files again, or warn from then on
+# for every unit of the machine that its file changed on disk.
 _OPTIONS = ("-q", "--no-reload", "--root=/")
 
 RELOAD = commands.run("systemctl", "daemon-reload")

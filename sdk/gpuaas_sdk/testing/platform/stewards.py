@@ -94,9 +94,9 @@ class Stewards:
             if member.status not in request.MEMBER_STARTS[body.kind]:
                 raise Conflict(f"Member {member.member_id} is {member.status}; {body.kind} is not possible.")
         request.check_free(self._records.open_operations(instance_id), body.kind, body.member_ids)
-        operations = self._records.operations
-        last = {member.member_id: member.last_operation_id for member in members}
-        rules.check_cancelled(body.kind, {one: operations[at] for one, at in last.items() if at in operations}, now)
+        known = [member for member in members if member.last_operation_id in self._records.operations]
+        last = {member.member_id: self._records.operations[member.last_operation_id] for member in known}
+        rules.check_cancelled(body.kind, last, now)
         moves = self._spares(instance_id, members) if body.kind == "replace" else {}
         before = {member_id: self._requested_at.get((member_id, body.kind), []) for member_id in body.member_ids}
         rules.check_requests(self._spec, body.kind, before, now)
