@@ -24,7 +24,7 @@ from gpuaas_sdk.controller import (
     members,
     package_sources,
 )
-from gpuaas_sdk.installs import packages, uninstall
+from gpuaas_sdk.installs import packages
 from gpuaas_sdk.installs import undo as removal
 from gpuaas_sdk.machine import Machine
 
@@ -355,14 +355,13 @@ async def _return(move: Move) -> str:
 async def _clean(move: Move) -> str:
     """Take Slurm off the new machine. Return what could not be done."""
     op = move.op
-
-    async def take_off(machine: Machine) -> None:
-        instance_id = op.instance.instance_id
-        await uninstall.remove_role(machine, SLURM, instance_id, roles.CONTROLLER, op.say, acts=SlurmActs())
-
     try:
         spare = await op.at_replacement(move.member)
-        await op.on(spare, take_off, patience_s=move.settings.reach_leaving_s)
+        await op.on(
+            spare,
+            lambda machine: members.remove_role(op, spare, machine, SLURM, SlurmActs()),
+            patience_s=move.settings.reach_leaving_s,
+        )
     except (Temporary, Permanent) as error:
         if isinstance(error.__cause__, PermissionDenied):
             return ""  # Another instance has the machine by now, and has taken off what it found there.

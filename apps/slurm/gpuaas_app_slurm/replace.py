@@ -16,7 +16,7 @@ from gpuaas_sdk.controller import (
     members,
     package_sources,
 )
-from gpuaas_sdk.installs import receipts, uninstall
+from gpuaas_sdk.installs import receipts
 from gpuaas_sdk.machine import Machine
 
 from gpuaas_app_slurm import (
@@ -162,7 +162,7 @@ async def _take_off(op: Operation, spare: Member, head: Machine, machine: Machin
     if receipt is None or spare.component_key not in receipt.roles:
         return  # Nothing was done there.
     await slurm.leave(machine, head, machine.hostname, state.drain_reason(op.id, "it does not join"))
-    await uninstall.remove_role(machine, SLURM, op.instance.instance_id, spare.component_key, op.say, acts=SlurmActs())
+    await members.remove_role(op, spare, machine, SLURM, SlurmActs())
 
 
 async def _leave(op: Operation, member: Member, head: Machine, settings: Settings, prefix: str) -> dict[str, str]:

@@ -139,10 +139,31 @@ async def take_off(
         left = [*_left_elsewhere(op, member), *(Leftover(what=what[:200], why=why) for what, why in removal.left)]
         await op.report(member, detail=op.now(member).adapter_detail | kept, removed=list(removal.removed), left=left)
 
-    instance_id, role = op.instance.instance_id, member.component_key
-    await uninstall.remove_role(machine, footprint, instance_id, role, op.say, acts=app_acts, report=report)
+    await remove_role(op, member, machine, footprint, app_acts, report)
     if not any(_stays_on(other, member) for other in op.members):
         await _unplace_all(op, member)
+
+
+async def remove_role(
+    op: Operation,
+    member: Member,
+    machine: Machine,
+    footprint: Footprint,
+    app_acts: Acts = acts.NONE,
+    report: uninstall.Report | None = None,
+) -> None:
+    """Take the role of the member off its machine, or off the spare machine of a replace that is undone. Roles there
+    that no member has any more go with it.
+
+    await op.on(spare, lambda machine: members.remove_role(op, spare, machine, KV))"""
+
+    async def beside() -> frozenset[str]:
+        return await op.roles_beside(member)
+
+    instance_id, role = op.instance.instance_id, member.component_key
+    await uninstall.remove_role(
+        machine, footprint, instance_id, role, op.say, acts=app_acts, report=report, roles_beside=beside
+    )
 
 
 def _stays_on(other: Member, member: Member) -> bool:

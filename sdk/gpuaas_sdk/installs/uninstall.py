@@ -2,7 +2,7 @@
 repeated, because the receipt is deleted last."""
 
 import base64
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 from gpuaas_sdk.checks import Show
 from gpuaas_sdk.failures import Refused
@@ -13,6 +13,8 @@ from gpuaas_sdk.installs.footprint import Footprint
 from gpuaas_sdk.machine import Machine, shell
 
 Report = Callable[[removals.Removal], Awaitable[None]]
+RolesBeside = Callable[[], Awaitable[Collection[str]]]
+"""Returns the roles that other members have on the machine now."""
 
 STOP = r"""
 for unit in "$@"; do
@@ -96,14 +98,20 @@ async def remove_role(
     *,
     acts: Acts = app_acts.NONE,
     report: Report | None = None,
+    roles_beside: RolesBeside | None = None,
 ) -> None:
     """Remove the role from the machine. `report` gets what was removed and left, before the receipt is deleted: an
-    interrupted removal is repeated and reports again.
+    interrupted removal is repeated and reports again. Roles of the receipt that are not among `roles_beside` belong to
+    no member any more, because people ended an operation by force, and are removed too.
 
     await uninstall.remove_role(machine, KV, op.instance.instance_id, "server", op.say)"""
     receipt = await receipts.read(machine, footprint, instance_id)
     if receipt is None or role not in receipt.roles:
         return
+    if roles_beside is not None and len(receipt.roles) > 1:
+        # After the receipt was read: a member exists before its role is on the receipt.
+        used = {role, *await roles_beside()}
+        receipt.roles = [other for other in receipt.roles if other in used]
     plan = undo.undo(footprint, receipt, role)
     await progress(f"stopping {', '.join(undo.services(footprint, plan, role))} on {machine.hostname}")
     await acts.before_stop(machine, plan, role)

@@ -540,7 +540,7 @@ async def test_a_process_whose_report_was_refused_for_its_epoch_closes_its_conne
         other = replace(steward, holder="other", epoch=steward.epoch + 1, expires_at=steward.expires_at + later)
         platform.stewards.by_instance[instance.instance_id] = other
         taken.set()
-        while machines.open_connections:
+        while machines.open_connections:  # noqa: ASYNC110 - nothing signals it
             await asyncio.sleep(0.01)
 
 
@@ -573,7 +573,7 @@ async def test_a_connection_that_cannot_be_closed_delays_no_renewal(
         platform.stewards.by_instance[instance.instance_id] = replace(steward, holder="other", epoch=steward.epoch + 1)
         await closing.wait()
         renewals = platform.stewards.renewals
-        while platform.stewards.renewals == renewals:
+        while platform.stewards.renewals == renewals:  # noqa: ASYNC110 - nothing signals it
             await asyncio.sleep(0.01)
         closed.set()
         running.cancel()

@@ -105,6 +105,30 @@ async def test_a_removal_states_what_it_took_off_and_its_undo_is_refused_once_it
     assert "packages (1): kv-server" in ended.targets[0].removed
 
 
+async def test_what_a_role_that_no_member_has_any_more_left_is_taken_off_with_the_last_one(
+    app: App, platform: FakePlatform, machines: FakeMachines, working: Working, instance: Instance
+) -> None:
+    """People ended the removal of the role `server` by force before it was done, and added a worker there later."""
+    kv = replace(KV, roles={"worker": KV.roles["server"], "server": KV.roles["proxy"]})
+
+    @app.operation("remove", role="worker")
+    async def remove(op: Operation) -> None:
+        async def leave(member: Member) -> None:
+            await members.begin_removal(op, member, members.never_ready())
+            await op.on(member, lambda machine: members.take_off(op, member, machine, kv))
+            await op.report(member, status="removed")
+
+        await op.each(op.to_do, leave)
+
+    worker = _worker(platform, instance)
+    receipt = replace(receipt_of("server", "worker"), instance_id=instance.instance_id)
+    await receipts.write(Machine(machines.host("n2")), kv, receipt)
+    ended = await _end(platform, working, platform.request(instance, "remove", [worker], component_key="worker"))
+    assert ended.status == "succeeded", ended.error
+    assert "packages (1): kv-server" in ended.targets[0].removed
+    assert not [item for item in ended.targets[0].left if "another role" in item.why]
+
+
 async def test_a_silent_machine_is_given_up_with_what_remains_there(
     app: App, platform: FakePlatform, working: Working, instance: Instance
 ) -> None:

@@ -87,6 +87,30 @@ async def test_while_another_role_stays_the_receipt_stays_without_the_role() -> 
     assert "delete the receipt" not in log
 
 
+async def test_a_role_that_no_member_has_any_more_does_not_keep_the_app_on_the_machine() -> None:
+    log: list[str] = []
+    machine = Machine(_host(log))
+    await receipts.write(machine, KV, receipt_of("server", "proxy"))
+
+    async def nobody() -> frozenset[str]:
+        return frozenset()
+
+    await uninstall.remove_role(machine, KV, "inst_1", "proxy", _silent, acts=_Recorded(log), roles_beside=nobody)
+    assert log[-1] == "delete the receipt"
+
+
+async def test_a_role_of_another_member_stays() -> None:
+    log: list[str] = []
+    machine = Machine(_host(log))
+    await receipts.write(machine, KV, receipt_of("server", "proxy"))
+
+    async def server() -> frozenset[str]:
+        return frozenset({"server"})
+
+    await uninstall.remove_role(machine, KV, "inst_1", "proxy", _silent, acts=_Recorded(log), roles_beside=server)
+    assert "after role, server stays" in log
+
+
 async def test_a_role_that_is_not_on_the_machine_is_not_removed() -> None:
     host = _host([])
     await uninstall.remove_role(Machine(host), KV, "inst_1", "server", _silent)

@@ -297,6 +297,15 @@ class Operation:
             return False
         return any(other.allocation_id == member.allocation_id for other in others)
 
+    async def roles_beside(self, member: Member) -> frozenset[str]:
+        """Return the roles that other live members of the instance have on the machine of this member, read now.
+
+        A role on the receipt that no member has is left of an operation that people ended by force."""
+        query = {"live": "true", "page_size": PAGE_SIZE_MAX}
+        pages = self._lease.pages(MEMBER_LIST, query, instance_id=self.instance.instance_id)
+        others = [other async for other in pages if other.member_id != member.member_id]
+        return frozenset(other.component_key for other in others if other.allocation_id == member.allocation_id)
+
     async def members_at_rest(self, kinds: Collection[OperationKind]) -> tuple[Member, ...] | None:
         """Return every member of the instance, also those that are gone, read now; None if an operation of one of these
         kinds works on one. See `rest`."""
