@@ -91,9 +91,10 @@ def test_down_stops_the_cloud_of_the_current_context(stranger: Cli, free_port: i
         assert "server stopped" in stopped.err
         assert f"The local cloud mine, with its data in {stranger.home / 'mine'}:" in stopped.err
         assert "delete: gpuaas down --purge --lab mine" in stopped.err
-    finally:
         stranger("down", "--purge")
-    assert not list(stranger.home.glob("mine*"))
+        assert not list(stranger.home.glob("mine*"))
+    finally:
+        stranger("down", "--purge", "--lab", "mine")
 
 
 def test_down_refuses_to_guess_while_another_cloud_is_in_use(control_plane: Cli, server: Any) -> None:
