@@ -24,6 +24,9 @@ JUDGED = frozenset({"ready", "degraded", "draining", "drained", "failed"})
 NODES_KNOWN = "NodesKnown"
 """The condition that every node of Slurm belongs to a member."""
 
+UNFINISHED_MOVE = "unfinished_move"
+"""Where the controller has an unfinished move on record, for the time in which its machine does not report."""
+
 Status = Literal["ready", "degraded", "draining", "drained", "failed"]
 
 
@@ -289,10 +292,13 @@ def _verdict(
     clocks: Mapping[str, Finding],
 ) -> Verdict | None:
     if member.component_key == roles.CONTROLLER:
-        findings = checks.of_controller(words, seen, clocks.get(member.member_id))
-        return _judged(
-            member, "ready", findings, member.adapter_detail | _controller_detail(seen), seen.version or None
-        )
+        move = member.adapter_detail.get(UNFINISHED_MOVE, {}) if seen.move is None else seen.move
+        remembered = msgspec.structs.replace(seen, move=move)
+        findings = checks.of_controller(words, remembered, clocks.get(member.member_id))
+        detail = member.adapter_detail | _controller_detail(seen) | ({UNFINISHED_MOVE: move} if move else {})
+        if not move:
+            detail.pop(UNFINISHED_MOVE, None)
+        return _judged(member, "ready", findings, detail, seen.version or None)
     if seen.nodes is None:
         return None
     node, looked = seen.nodes.get(_node_name(member)), closer.get(member.member_id)

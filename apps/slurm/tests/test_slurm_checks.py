@@ -10,7 +10,7 @@ import pytest
 from gpuaas_app_slurm import checks, plan
 from gpuaas_app_slurm.checks import Finding
 from gpuaas_app_slurm.workload import backup, observed, reporter_program, watch_program
-from gpuaas_app_slurm.workload.observed import BlockedJobs, Closer, Observed, ObservedNode, Report, Reported
+from gpuaas_app_slurm.workload.observed import BlockedJobs, Changed, Closer, Observed, ObservedNode, Report, Reported
 from gpuaas_app_slurm.workload.people import Person
 from gpuaas_sdk.checks import Check
 
@@ -264,6 +264,33 @@ def test_a_dead_reporter_of_the_controller_machine_is_found_and_repaired() -> No
     (dead,) = checks.of_controller(MACHINE, cluster(own=Reported()))
     assert (dead.code, dead.status, dead.repairs) == ("ReporterDown", "degraded", True)
     assert dead.fix == "gpuaas member repair slurm gpu-2"
+
+
+def test_partitions_that_someone_changed_in_slurmctld_are_shown_and_left_alone() -> None:
+    closed = tuple(Changed(f"p{number}", "State", "DOWN", "UP") for number in range(7))
+    (found,) = checks.of_controller(MACHINE, cluster(partitions=closed))
+    assert (found.code, found.status, found.repairs) == ("ExternallyChanged", "degraded", False)
+    assert "State of p0 is DOWN, not UP; State of p1" in found.reason
+    assert found.reason.endswith("State of p4 is DOWN, not UP; and 2 more")
+    assert found.fix.endswith(": gpuaas ssh gpu-2 --root -- sudo scontrol reconfigure")
+    down = checks.of_controller(MACHINE, cluster(partitions=closed, scheduler=DOWN))
+    assert [each.code for each in down] == ["SchedulerDown"]
+
+
+def test_an_unfinished_move_is_remembered_while_the_machine_does_not_report() -> None:
+    move = {"node_name": "gpu-5", "operation_id": "op_1"}
+
+    def judged(controller: AMember, **changes: Any) -> plan.Verdict:
+        seen = cluster(**({"own": Reported(), "scheduler": DOWN} | changes))
+        return plan.decide("slurm", [controller], seen, {}).verdicts[0]
+
+    shown = judged(CONTROLLER, move=move)
+    assert shown.reason.startswith("MoveLeft: ")
+    known = msgspec.structs.replace(CONTROLLER, adapter_detail=shown.detail)
+    silent = judged(known)
+    assert (silent.reason, silent.repair, silent.detail) == (shown.reason, "", shown.detail)
+    ended = judged(known, move={}, scheduler=UP, own=HEAD)
+    assert (ended.status, "unfinished_move" in (ended.detail or {})) == ("ready", False)
 
 
 def verdicts(member: AMember, seen: Observed, **closer: Closer) -> tuple[plan.Verdict, ...]:
