@@ -183,6 +183,17 @@ def test_a_partition_that_someone_changed_in_slurmctld_is_shown_until_it_is_as_w
     assert changes_at(slurm, now, seen) == []
 
 
+def test_a_change_of_someone_is_not_shown_any_more_when_an_operation_writes_the_file(
+    slurm: Slurm, slurmd_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, seen = _clock(monkeypatch), dict[str, Any]()
+    slurm.nodes(1, slurmd_port)
+    slurm.partitions(SHOWN.replace("State=UP", "State=DOWN"))
+    assert [len(changes_at(slurm, now, seen)) for _ in range(2)] == [0, 1]
+    (slurm.folder / "slurm.conf").write_text(PARTITION.replace("State=UP", "State=DOWN"))
+    assert look(seen).partitions == ()
+
+
 def test_a_worker_that_someone_took_out_of_a_partition_is_named(
     slurm: Slurm, slurmd_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
