@@ -611,8 +611,22 @@ def test_a_cluster_whose_packages_are_not_those_of_its_app_version_is_between_tw
 ) -> None:
     noted_at = datetime.datetime.now(datetime.UTC)
     before = backup.Queue("op_1", noted_at, 1, package_version="24.11", from_version="1", to_version="2")
-    assert backup.is_between(before, app_version, installed_now) is expected
-    assert not backup.is_between(None, app_version, installed_now)
+    rollback = backup.Queue("op_2", noted_at + datetime.timedelta(hours=1), 1)
+    assert backup.is_between(before, app_version, installed_now, rollback) is expected
+    assert not backup.is_between(None, app_version, installed_now, rollback)
+
+
+async def test_an_upgrade_that_changed_workers_alone_has_ended_and_is_not_named_later() -> None:
+    async with deployed() as cluster:
+        cluster.faults.packaged_version = "24.11.6"
+        cluster.host("gpu-1").slurm_version = "24.11.6-4"
+        cluster.platform.add_version(msgspec.structs.replace(controller.app.manifest, version="1.0.1"))
+        ended = await move(cluster, "upgrade", "1.0.1")
+        assert (ended.status, installed(cluster)) == ("succeeded", everywhere("24.11.6")), ended.error
+        cluster.faults.packaged_version = NEW
+        added = await cluster.perform("add", [cluster.add_worker("gpu-5")])
+        assert f"has Slurm {NEW}" in added.error.message
+        assert "give the machine a package source with Slurm 24.11.6" in added.error.fix
 
 
 @pytest.mark.parametrize(
