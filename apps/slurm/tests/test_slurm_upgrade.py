@@ -385,6 +385,21 @@ async def test_a_bundle_is_the_only_package_source_and_its_version_is_shown() ->
         assert placed == {"gpu-1", "gpu-2", "gpu-3", "gpu-4"}
 
 
+@pytest.mark.parametrize("way", ["rollback", "undo"])
+async def test_no_machine_keeps_the_bundle_of_a_version_that_the_cluster_has_left(way: str) -> None:
+    async with deployed() as cluster:
+        cluster.faults.broken_units = {"gpu-2 slurmd"} if way == "undo" else set()
+        first = await upgrade(cluster)
+        assert {item.node_name for item in cluster.platform.placements if item.state == "placed"} == set(everywhere(NEW))
+        cluster.faults.broken_units = set()
+        if way == "undo":
+            cluster.platform.compensate(first.operation_id)
+            assert (await cluster.platform.ended(first.operation_id)).status == "cancelled"
+        else:
+            assert (await roll_back(cluster)).status == "succeeded"
+        assert {item.state for item in cluster.platform.placements} == {"removed"}
+
+
 async def test_an_app_version_with_the_same_slurm_restarts_nothing() -> None:
     async with deployed() as cluster:
         before = started(cluster, "gpu-1")
