@@ -207,9 +207,7 @@ def _partitions(machine: Machine, seen: Observed) -> Iterator[Finding]:
         also = f"; and {more} more" if more > 0 else ""
         reason = f"someone changed partitions in the running slurmctld, not in its file: {listed}{also}"
         fix = "if it was not on purpose, let slurmctld read its file again"
-        yield Finding(
-            "ExternallyChanged", "degraded", reason, f"{fix}: {machine.as_root('scontrol reconfigure')}"
-        )
+        yield Finding("ExternallyChanged", "degraded", reason, f"{fix}: {machine.as_root('scontrol reconfigure')}")
 
 
 def _accounting(machine: Machine, seen: Observed) -> Iterator[Finding]:

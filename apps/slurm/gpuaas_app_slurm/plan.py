@@ -7,11 +7,11 @@ from typing import Any, Literal, Protocol, TypeVar
 import msgspec
 from gpuaas_sdk.installs import removals
 
-from gpuaas_app_slurm import checks, details, roles, unknown_nodes
+from gpuaas_app_slurm import checks, details, old_programs, roles, unknown_nodes
 from gpuaas_app_slurm.checks import Finding
 from gpuaas_app_slurm.workload import people as project_people
 from gpuaas_app_slurm.workload import state
-from gpuaas_app_slurm.workload.observed import BlockedJobs, Closer, Observed
+from gpuaas_app_slurm.workload.observed import BlockedJobs, Closer, Observed, Report
 from gpuaas_app_slurm.workload.people import Person
 
 CLOCKS_AGREE_S = 15
@@ -118,6 +118,7 @@ def decide(
         for member in judged
         if (verdict := _verdict(_words(instance, member, all_members), member, seen, closer, clocks)) is not None
     ]
+    verdicts = _renewing(judged, verdicts, seen)
     controllers = {member.member_id: member for member in judged if member.component_key == roles.CONTROLLER}
     return Decision(
         conditions(seen) + _nodes_known(instance, owners, seen),
@@ -151,6 +152,29 @@ def _nodes_known(instance: str, owners: Iterable[Member] | None, seen: Observed)
         return ()
     message = unknown(instance, owners, seen)
     return (Condition(NODES_KNOWN, not message, unknown_nodes.CODE if message else "", message),)
+
+
+def _renewing(members: Sequence[Member], verdicts: Sequence[Verdict], seen: Observed) -> list[Verdict]:
+    """Have a few machines repaired that have the health programs of another release. Only members that need nothing
+    else: a repair of a draining one would report it as drained."""
+    sound = {verdict.member_id for verdict in verdicts if verdict.status == "ready" and not verdict.repair}
+    chosen = [member for member in members if member.member_id in sound]
+    old = old_programs.to_renew((member.member_id, member.node_name, _report_of(member, seen)) for member in chosen)
+
+    def renewed(verdict: Verdict) -> Verdict:
+        name = old[verdict.member_id]
+        return msgspec.structs.replace(
+            verdict, repair=f"ProgramsOld: the health programs of {name} are of another release of the app"
+        )
+
+    return [renewed(verdict) if verdict.member_id in old else verdict for verdict in verdicts]
+
+
+def _report_of(member: Member, seen: Observed) -> Report | None:
+    if member.component_key == roles.CONTROLLER:
+        return seen.own.report
+    node = (seen.nodes or {}).get(_node_name(member))
+    return node.report if node is not None and not node.is_stale else None
 
 
 def _closing(verdict: Verdict, names: tuple[str, ...]) -> Verdict:

@@ -41,8 +41,8 @@ from gpuaas_app_slurm.workload.footprint import SLURM
 
 EFFECT = (
     "slurmdbd and slurmctld restart, then slurmd on one worker, which must run a job, then on the others in "
-    "groups. A worker that fails stops the upgrade. Running jobs continue. Queued jobs wait, and commands of Slurm fail "
-    "while slurmctld restarts."
+    "groups. A worker that fails stops the upgrade. Running jobs continue. Queued jobs wait, and commands of Slurm "
+    "fail while slurmctld restarts."
 )
 WAY_BACK = (
     "A rollback is possible for {days:.0f} days. It returns to the state of before the upgrade: jobs submitted "

@@ -194,8 +194,8 @@ async def _test(move: Move, head: Machine, name: str) -> None:
 
 
 async def clean_up(move: Move) -> None:
-    """Delete the unpacked packages everywhere, and the bundle of a version to which the cluster cannot return. A machine
-    that does not answer keeps them until the next change."""
+    """Delete the unpacked packages everywhere, and the bundle of a version to which the cluster cannot return. A
+    machine that does not answer keeps them until the next change."""
 
     async def remove(member: Member) -> None:
         try:

@@ -27,11 +27,12 @@ def stopped(
 ) -> Permanent:
     """Return the error of an upgrade in which workers failed after the canary, with the workers of each version."""
     listed = f"new version: {_names(new)}; old version, untouched: {_names(old)}"
+    retry, back = f"gpuaas op retry {operation_id} --reason TEXT", f"gpuaas op compensate {operation_id} --reason TEXT"
+    remove = f"gpuaas member remove {instance} {failed[0]} --force --reason TEXT"
     return Permanent(
         f"the upgrade stopped because {_names(failed)} failed, and queued jobs wait; {listed}; {error}",
-        fix=f"repair {_names(failed)}, then: gpuaas op retry {operation_id} --reason TEXT; or return to the old version: "
-        f"gpuaas op compensate {operation_id} --reason TEXT; or give the machine up: gpuaas member remove {instance} "
-        f"{failed[0]} --force, then request the upgrade again",
+        fix=f"repair {_names(failed)}, then: {retry}; or return to the old version: {back}; "
+        f"or give the machine up: {remove}, then request the upgrade again",
     )
 
 

@@ -249,8 +249,9 @@ async def test_a_worker_that_fails_later_stops_the_upgrade_and_later_workers_sta
         cluster.faults.broken_units = {"gpu-3 slurmd"}
         failed = await upgrade(cluster)
         assert (failed.status, is_held(cluster)) == ("failed", True)
-        assert "gpu-3 failed, and queued jobs wait; new version: gpu-2, gpu-5; old version, untouched: gpu-6, gpu-7" in (
-            failed.error.message
+        assert (
+            "gpu-3 failed, and queued jobs wait; new version: gpu-2, gpu-5; old version, untouched: gpu-6, gpu-7"
+            in (failed.error.message)
         )
         assert f"gpuaas op retry {failed.operation_id}" in failed.error.fix
         assert f"gpuaas op compensate {failed.operation_id}" in failed.error.fix
@@ -390,7 +391,9 @@ async def test_no_machine_keeps_the_bundle_of_a_version_that_the_cluster_has_lef
     async with deployed() as cluster:
         cluster.faults.broken_units = {"gpu-2 slurmd"} if way == "undo" else set()
         first = await upgrade(cluster)
-        assert {item.node_name for item in cluster.platform.placements if item.state == "placed"} == set(everywhere(NEW))
+        assert {item.node_name for item in cluster.platform.placements if item.state == "placed"} == set(
+            everywhere(NEW)
+        )
         cluster.faults.broken_units = set()
         if way == "undo":
             cluster.platform.compensate(first.operation_id)

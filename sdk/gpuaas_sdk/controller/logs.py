@@ -173,9 +173,7 @@ def storable(text: str) -> str:
     return _SURROGATE.sub("\ufffd", _shortened(str.__str__(text), _STORED_CHARS_MAX))
 
 
-def _clean(
-    redactions: tuple[Redaction, ...], event: str, fields: dict[str, Any]
-) -> tuple[str, dict[str, Any]]:
+def _clean(redactions: tuple[Redaction, ...], event: str, fields: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return a line without secrets and control characters. Both are replaced before texts are shortened and measured:
     half a secret would not be found, and the replacement of a control character is longer."""
     first, *others = redactions

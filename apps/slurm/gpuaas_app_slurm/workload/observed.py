@@ -42,6 +42,8 @@ class Report(msgspec.Struct, frozen=True):
     """`operation_id` of the last upgrade from this controller machine, and the `package_version` before it."""
     package: str = ""
     """Version of the installed package."""
+    programs: str = ""
+    """A few digits of the digests of the app's programs on the machine, as the app wrote them; empty: not reported."""
     time_service: str = ""
     """Unit of the service that sets the machine's clock; empty: none is installed."""
 

@@ -140,7 +140,8 @@ async def bind_at_upgrade(tx: db.Tx, origin: Origin, account: ServiceAccount, ap
 
 
 async def disable(tx: db.Tx, call: AccountCall, _: NoBody) -> ServiceAccount:
-    """Disable an account. If it belongs to a project, its leases end there; `acceptances` ends those of other accounts."""
+    """Disable an account. If it belongs to a project, its leases end there. `acceptances` ends those of accounts of the
+    organisation."""
     account = await _not_deleted(tx, call)
     await token_store.end_tokens_of(tx, account.service_account_id)
     await _end_leases(tx, call, account)
