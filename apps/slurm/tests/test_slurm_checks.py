@@ -268,11 +268,11 @@ def test_a_dead_reporter_of_the_controller_machine_is_found_and_repaired() -> No
 
 def test_partitions_that_someone_changed_in_slurmctld_are_shown_and_left_alone() -> None:
     closed = tuple(Changed(f"p{number}", "State", "DOWN", "UP") for number in range(7))
-    (found,) = checks.of_controller(MACHINE, cluster(partitions=closed))
-    assert (found.code, found.status, found.repairs) == ("ExternallyChanged", "degraded", False)
-    assert "State of p0 is DOWN, not UP; State of p1" in found.reason
-    assert found.reason.endswith("State of p4 is DOWN, not UP; and 2 more")
-    assert found.fix.endswith(": gpuaas ssh gpu-2 --root -- sudo scontrol reconfigure")
+    (finding,) = checks.of_controller(MACHINE, cluster(partitions=closed))
+    assert (finding.code, finding.status, finding.repairs) == ("ExternallyChanged", "degraded", False)
+    assert "State of p0 is DOWN, not UP; State of p1" in finding.reason
+    assert finding.reason.endswith("State of p4 is DOWN, not UP; and 2 more")
+    assert finding.fix.endswith(": gpuaas ssh gpu-2 --root -- sudo scontrol reconfigure")
     down = checks.of_controller(MACHINE, cluster(partitions=closed, scheduler=DOWN))
     assert [each.code for each in down] == ["SchedulerDown"]
 

@@ -81,15 +81,15 @@ class Redaction:
         """Return where secrets begin and end in the text. They can overlap."""
         if len(self._lengths) <= _FEW and not any(beginning in text for beginning in self._lengths):
             return []
-        found: list[tuple[int, int]] = []
+        spans: list[tuple[int, int]] = []
         for start in range(len(text) - _SECRET_CHARS_MIN + 1):
             lengths = self._lengths.get(text[start : start + _SECRET_CHARS_MIN])
             if lengths is None:
                 continue
             end = max((start + length for length in lengths if text[start : start + length] in self._owners), default=0)
             if end:
-                found.append((start, end))
-        return found
+                spans.append((start, end))
+        return spans
 
 
 def _replaced(text: str, redactions: Iterable[Redaction]) -> str:

@@ -502,7 +502,7 @@ class Operation:
     async def unplace_left(self, member: Member) -> None:
         """Remove the artifacts of the version that the instance can no longer return to from the member's machine.
 
-        For the end of an upgrade, of a rollback and of their undo. No later operation knows that version, so
+        For the end of an upgrade, of a rollback and of their undo. Later operations have no record of that version, so
         `unplace_all` would not remove them. `members.drop_left` calls it."""
         left, kept = rules.versions_left(self._lease.record, self.instance, backs_out=self.backs_out)
         await self._unplace(member, left, kept)
