@@ -428,6 +428,8 @@ class ServiceAccountBound(Wire):
     """Who did it; `platform` at the upgrade to the release that introduced this."""
     reason: str
     """What an admin should check, if the platform changed the account; empty otherwise."""
+    permissions_before: list[str] = []
+    """The permission keys that it could use until then; empty in events of an earlier release."""
 
 
 class ProjectRenamed(Wire):

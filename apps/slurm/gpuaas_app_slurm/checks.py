@@ -21,6 +21,8 @@ HEALTH_CHECK = "/etc/slurm/gpuaas/health-check"
 ACCOUNTING_FAULTS = {"mariadb": "DatabaseDown", "slurmdbd": "AccountingDown"}
 """Unit of the accounting -> the fault that it does not run."""
 EXTERNALLY_DOWN = "ExternallyDown"
+CHANGED_SHOWN = 5
+"""So many changed settings of partitions are named; a reason has a limited length."""
 REFUSED = "Permission denied"
 """In the error of a login: the machine answers and refuses the certificate."""
 _NODES = "its state: gpuaas action run {} node.read"
@@ -77,6 +79,7 @@ def of_controller(machine: Machine, seen: Observed, clock: Finding | None = None
         *_own_reporter(machine, seen),
         *_of_machine(machine, seen.own),
         *_own_version(machine, seen),
+        *_partitions(machine, seen),
     ]
     return sorted(findings, key=lambda finding: finding.status != "failed")
 
@@ -185,7 +188,7 @@ def _scheduler(machine: Machine, seen: Observed) -> Iterator[Finding]:
 
 def _move_left(seen: Observed) -> Finding | None:
     """Return the fault of the old machine of a move that did not end. A repair would start a second slurmctld there."""
-    move = seen.own.report.move if seen.own.report else {}
+    move = seen.move
     if seen.scheduler.ok or not move:
         return None
     to = move.get("node_name", "another machine")
@@ -194,6 +197,17 @@ def _move_left(seen: Observed) -> Finding | None:
         "slurmctld, so do not release it"
     )
     return Finding("MoveLeft", "failed", reason, f"gpuaas op retry {move.get('operation_id', 'ID')} --reason TEXT")
+
+
+def _partitions(machine: Machine, seen: Observed) -> Iterator[Finding]:
+    """The app does not change it back: a person may have closed a partition on purpose. Slurm does not record who."""
+    if seen.partitions and seen.scheduler.ok:
+        listed = "; ".join(changed.text for changed in seen.partitions[:CHANGED_SHOWN])
+        more = len(seen.partitions) - CHANGED_SHOWN
+        also = f"; and {more} more" if more > 0 else ""
+        reason = f"someone changed partitions in the running slurmctld, not in its file: {listed}{also}"
+        fix = "if it was not on purpose, let slurmctld read its file again"
+        yield Finding("ExternallyChanged", "degraded", reason, f"{fix}: {machine.as_root('scontrol reconfigure')}")
 
 
 def _accounting(machine: Machine, seen: Observed) -> Iterator[Finding]:

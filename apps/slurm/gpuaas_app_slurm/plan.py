@@ -7,11 +7,11 @@ from typing import Any, Literal, Protocol, TypeVar
 import msgspec
 from gpuaas_sdk.installs import removals
 
-from gpuaas_app_slurm import checks, details, roles, unknown_nodes
+from gpuaas_app_slurm import checks, details, old_programs, roles, unknown_nodes
 from gpuaas_app_slurm.checks import Finding
 from gpuaas_app_slurm.workload import people as project_people
 from gpuaas_app_slurm.workload import state
-from gpuaas_app_slurm.workload.observed import BlockedJobs, Closer, Observed
+from gpuaas_app_slurm.workload.observed import BlockedJobs, Closer, Observed, Report
 from gpuaas_app_slurm.workload.people import Person
 
 CLOCKS_AGREE_S = 15
@@ -23,6 +23,9 @@ JUDGED = frozenset({"ready", "degraded", "draining", "drained", "failed"})
 
 NODES_KNOWN = "NodesKnown"
 """The condition that every node of Slurm belongs to a member."""
+
+UNFINISHED_MOVE = "unfinished_move"
+"""Where the controller has an unfinished move on record, for the time in which its machine does not report."""
 
 Status = Literal["ready", "degraded", "draining", "drained", "failed"]
 
@@ -115,6 +118,7 @@ def decide(
         for member in judged
         if (verdict := _verdict(_words(instance, member, all_members), member, seen, closer, clocks)) is not None
     ]
+    verdicts = _renewing(judged, verdicts, seen)
     controllers = {member.member_id: member for member in judged if member.component_key == roles.CONTROLLER}
     return Decision(
         conditions(seen) + _nodes_known(instance, owners, seen),
@@ -148,6 +152,29 @@ def _nodes_known(instance: str, owners: Iterable[Member] | None, seen: Observed)
         return ()
     message = unknown(instance, owners, seen)
     return (Condition(NODES_KNOWN, not message, unknown_nodes.CODE if message else "", message),)
+
+
+def _renewing(members: Sequence[Member], verdicts: Sequence[Verdict], seen: Observed) -> list[Verdict]:
+    """Have a few machines repaired that have the health programs of another release. Only members that need nothing
+    else: a repair of a draining one would report it as drained."""
+    sound = {verdict.member_id for verdict in verdicts if verdict.status == "ready" and not verdict.repair}
+    chosen = [member for member in members if member.member_id in sound]
+    old = old_programs.to_renew((member.member_id, member.node_name, _report_of(member, seen)) for member in chosen)
+
+    def renewed(verdict: Verdict) -> Verdict:
+        name = old[verdict.member_id]
+        return msgspec.structs.replace(
+            verdict, repair=f"ProgramsOld: the health programs of {name} are of another release of the app"
+        )
+
+    return [renewed(verdict) if verdict.member_id in old else verdict for verdict in verdicts]
+
+
+def _report_of(member: Member, seen: Observed) -> Report | None:
+    if member.component_key == roles.CONTROLLER:
+        return seen.own.report
+    node = (seen.nodes or {}).get(_node_name(member))
+    return node.report if node is not None and not node.is_stale else None
 
 
 def _closing(verdict: Verdict, names: tuple[str, ...]) -> Verdict:
@@ -289,10 +316,13 @@ def _verdict(
     clocks: Mapping[str, Finding],
 ) -> Verdict | None:
     if member.component_key == roles.CONTROLLER:
-        findings = checks.of_controller(words, seen, clocks.get(member.member_id))
-        return _judged(
-            member, "ready", findings, member.adapter_detail | _controller_detail(seen), seen.version or None
-        )
+        move = member.adapter_detail.get(UNFINISHED_MOVE, {}) if seen.move is None else seen.move
+        remembered = msgspec.structs.replace(seen, move=move)
+        findings = checks.of_controller(words, remembered, clocks.get(member.member_id))
+        detail = member.adapter_detail | _controller_detail(seen) | ({UNFINISHED_MOVE: move} if move else {})
+        if not move:
+            detail.pop(UNFINISHED_MOVE, None)
+        return _judged(member, "ready", findings, detail, seen.version or None)
     if seen.nodes is None:
         return None
     node, looked = seen.nodes.get(_node_name(member)), closer.get(member.member_id)

@@ -1,10 +1,10 @@
 """The handlers of upgrade: move a running cluster to the Slurm of another app version, undo it, and show what it does.
 
-slurmdbd and slurmctld come first, then one worker that must run a job, then the other workers, then login machines.
+slurmdbd and slurmctld come first, then one worker that must run a job, then the other workers in groups, then login
+machines. A worker that fails stops it: workers of later groups stay untouched.
 Running jobs continue. Queued jobs are held from before the backup until all machines have the same version."""
 
 import datetime
-from functools import partial
 
 from gpuaas_sdk.controller import (
     Member,
@@ -20,7 +20,7 @@ from gpuaas_sdk.installs import package_changes, packages
 from gpuaas_sdk.machine import Machine
 from msgspec.structs import replace
 
-from gpuaas_app_slurm import changes, previews, reports, return_path, roles, version_changes
+from gpuaas_app_slurm import changes, previews, reports, return_path, roles, version_changes, worker_groups
 from gpuaas_app_slurm.settings import Settings
 from gpuaas_app_slurm.version_changes import Move
 from gpuaas_app_slurm.workload import (
@@ -40,8 +40,9 @@ from gpuaas_app_slurm.workload import (
 from gpuaas_app_slurm.workload.footprint import SLURM
 
 EFFECT = (
-    "slurmdbd and slurmctld restart, then slurmd on one worker, which must run a job, then on the others. Running jobs "
-    "continue. Queued jobs wait, and commands of Slurm fail while slurmctld restarts."
+    "slurmdbd and slurmctld restart, then slurmd on one worker, which must run a job, then on the others in "
+    "groups. A worker that fails stops the upgrade. Running jobs continue. Queued jobs wait, and commands of Slurm "
+    "fail while slurmctld restarts."
 )
 WAY_BACK = (
     "A rollback is possible for {days:.0f} days. It returns to the state of before the upgrade: jobs submitted "
@@ -205,8 +206,7 @@ async def _move_nodes(move: Move, head: Machine) -> None:
     canary = await _canary(op, workers, head)
     if canary is not None:
         await _move_canary(move, canary, head)
-    rest = tuple(member for member in workers if member is not canary)
-    await op.each(rest, partial(_move_or_drain, move, head), raises=False)
+    await _move_others(move, tuple(member for member in workers if member is not canary), head)
     await op.each(roles.logins_of(op.to_do), lambda member: version_changes.move_node(move, member, head), raises=False)
 
 
@@ -237,15 +237,17 @@ async def _move_canary(move: Move, canary: Member, head: Machine) -> None:
         raise Permanent(f"{reason}: {error}", fix=f"{fix}; {back}") from error
 
 
-async def _move_or_drain(move: Move, head: Machine, member: Member) -> None:
-    """Move a worker. If it fails, drain it, so that no job of the new version starts on its old slurmd."""
-    try:
-        await version_changes.move_node(move, member, head)
-    except Permanent:
-        name = await reports.node_name(move.op, member)
-        if await nodes.read(head, name) is not None:
-            await nodes.drain(head, name, state.drain_reason(move.op.id, "the upgrade failed here"))
-        raise
+async def _move_others(move: Move, workers: tuple[Member, ...], head: Machine) -> None:
+    """Move the workers in groups. If one fails, the rest of its group is finished, and no other group begins."""
+    op, old = move.op, [member.node_name for member in workers]
+    for group in worker_groups.groups(workers):
+        del old[: len(group)]
+        try:
+            await op.each(group, lambda member: version_changes.move_node(move, member, head))
+        except MembersFailed as error:
+            failed = [member.node_name for member, _ in error.failures]
+            others = {member.node_name for member in roles.workers_of(op.members)} - {*failed, *old}
+            raise worker_groups.stopped(op.id, op.instance.name, error, failed, tuple(others), old) from error
 
 
 async def _refuse_after_release(op: Operation, head: Machine, queue: backup.Queue) -> None:

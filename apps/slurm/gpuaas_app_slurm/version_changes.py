@@ -194,13 +194,15 @@ async def _test(move: Move, head: Machine, name: str) -> None:
 
 
 async def clean_up(move: Move) -> None:
-    """Delete the unpacked packages everywhere. A machine that does not answer keeps them until the next change."""
+    """Delete the unpacked packages everywhere, and the bundle of a version to which the cluster cannot return. A
+    machine that does not answer keeps them until the next change."""
 
     async def remove(member: Member) -> None:
         try:
             await move.op.on(
                 member, lambda machine: machine.run_all(bundle.remove(SLURM)), patience_s=move.settings.reach_leaving_s
             )
+            await members.drop_left(move.op, member)
         except MachineAway as error:
             await move.op.say(str(error))
 

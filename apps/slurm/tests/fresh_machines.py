@@ -4,6 +4,7 @@ files, units. A node registers with Slurm when the slurmd of its machine starts.
 import asyncio
 import contextlib
 import dataclasses
+import hashlib
 import json
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -266,7 +267,8 @@ class FreshHost(FakeHost):
     def _save(self, argv: tuple[str, ...]) -> None:
         listed, _, *paths = argv
         self.saved = {path: self.files[path] for path in paths if path in self.files}
-        self.files[listed] = "".join(f"{path}\n" for path in self.saved).encode()
+        lines = (f"{hashlib.sha256(content).hexdigest()}  {path}\n" for path, content in self.saved.items())
+        self.files[listed] = "".join(lines).encode()
 
     def _restore(self, paths: Sequence[str]) -> str:
         changed = [path for path in paths if path in self._changed()]

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from gpuaas_app_slurm import checks, plan
+from gpuaas_app_slurm import checks, old_programs, plan
 from gpuaas_app_slurm.checks import Finding
-from gpuaas_app_slurm.workload import backup, observed, reporter_program, watch_program
-from gpuaas_app_slurm.workload.observed import BlockedJobs, Closer, Observed, ObservedNode, Report, Reported
+from gpuaas_app_slurm.workload import backup, observed, programs, reporter_program, watch_program
+from gpuaas_app_slurm.workload.observed import BlockedJobs, Changed, Closer, Observed, ObservedNode, Report, Reported
 from gpuaas_app_slurm.workload.people import Person
 from gpuaas_sdk.checks import Check
 
@@ -264,6 +264,60 @@ def test_a_dead_reporter_of_the_controller_machine_is_found_and_repaired() -> No
     (dead,) = checks.of_controller(MACHINE, cluster(own=Reported()))
     assert (dead.code, dead.status, dead.repairs) == ("ReporterDown", "degraded", True)
     assert dead.fix == "gpuaas member repair slurm gpu-2"
+
+
+def test_partitions_that_someone_changed_in_slurmctld_are_shown_and_left_alone() -> None:
+    closed = tuple(Changed(f"p{number}", "State", "DOWN", "UP") for number in range(7))
+    (finding,) = checks.of_controller(MACHINE, cluster(partitions=closed))
+    assert (finding.code, finding.status, finding.repairs) == ("ExternallyChanged", "degraded", False)
+    assert "State of p0 is DOWN, not UP; State of p1" in finding.reason
+    assert finding.reason.endswith("State of p4 is DOWN, not UP; and 2 more")
+    assert finding.fix.endswith(": gpuaas ssh gpu-2 --root -- sudo scontrol reconfigure")
+    down = checks.of_controller(MACHINE, cluster(partitions=closed, scheduler=DOWN))
+    assert [each.code for each in down] == ["SchedulerDown"]
+
+
+def test_an_unfinished_move_is_remembered_while_the_machine_does_not_report() -> None:
+    move = {"node_name": "gpu-5", "operation_id": "op_1"}
+
+    def judged(controller: AMember, **changes: Any) -> plan.Verdict:
+        seen = cluster(**({"own": Reported(), "scheduler": DOWN} | changes))
+        return plan.decide("slurm", [controller], seen, {}).verdicts[0]
+
+    shown = judged(CONTROLLER, move=move)
+    assert shown.reason.startswith("MoveLeft: ")
+    known = msgspec.structs.replace(CONTROLLER, adapter_detail=shown.detail)
+    silent = judged(known)
+    assert (silent.reason, silent.repair, silent.detail) == (shown.reason, "", shown.detail)
+    ended = judged(known, move={}, scheduler=UP, own=HEAD)
+    assert (ended.status, "unfinished_move" in (ended.detail or {})) == ("ready", False)
+
+
+def test_a_few_machines_at_a_time_get_the_health_programs_of_this_release() -> None:
+    workers = [
+        AMember(f"wrk_{number}", "worker", node_name=f"gpu-{number}", adapter_detail={"node_name": f"gpu-{number}"})
+        for number in range(1, 9)
+    ]
+    reports = {"gpu-7": Report(key="aa", programs=programs.digest()), "gpu-8": Report(key="aa")}
+    old = Report(key="aa", programs="0ld")
+    nodes = [node(name=each.node_name, report=reports.get(each.node_name, old)) for each in workers]
+    own = Reported(report=old, is_stale=False)
+    decided = plan.decide("slurm", [CONTROLLER, *workers], cluster(*nodes, own=own), {}).verdicts
+    assert {verdict.status for verdict in decided} == {"ready"}, "they work, so nothing is degraded"
+    repaired = [verdict.member_id for verdict in decided if verdict.repair]
+    assert len(repaired) == old_programs.AT_ONCE
+    assert not {CONTROLLER.member_id, "wrk_1"} <= set(repaired), "both are on gpu-1"
+    others = [each for each in workers if each.node_name in ("gpu-7", "gpu-8")]
+    alone = plan.decide("slurm", [CONTROLLER, *others], cluster(*nodes, own=HEAD), {}).verdicts
+    assert not any(verdict.repair for verdict in alone), "the programs of this release, and unknown ones"
+
+
+def test_a_member_that_is_drained_keeps_its_old_programs_until_it_returns() -> None:
+    drained = node(
+        flags=frozenset({"IDLE", "DRAIN"}), reason="gpuaas:op_1: fan", report=Report(key="aa", programs="0ld")
+    )
+    [verdict] = verdicts(msgspec.structs.replace(WORKER, status="drained"), cluster(drained))
+    assert (verdict.status, verdict.repair) == ("drained", "")
 
 
 def verdicts(member: AMember, seen: Observed, **closer: Closer) -> tuple[plan.Verdict, ...]:

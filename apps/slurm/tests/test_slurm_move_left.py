@@ -150,15 +150,15 @@ def test_the_reporter_shows_a_move_that_has_begun(tmp_path: Path, monkeypatch: p
 
 
 def test_a_move_that_was_left_is_a_finding_that_the_app_does_not_repair() -> None:
-    report = Report(units={"mariadb": ("active", 0), "slurmdbd": ("inactive", 0)}, move={"node_name": "gpu-5"})
-    down = Observed(
-        Check(False, "slurmctld is down"), Check(False, "refused"), None, Reported(report=report, is_stale=False)
-    )
+    move = {"node_name": "gpu-5"}
+    report = Report(units={"mariadb": ("active", 0), "slurmdbd": ("inactive", 0)}, move=move)
+    own = Reported(report=report, is_stale=False)
+    down = Observed(Check(False, "slurmctld is down"), Check(False, "refused"), None, own, move=move)
     machine = checks.Machine("slurm", "gpu-1", "10.0.0.1")
     (finding,) = checks.of_controller(machine, down)
     assert (finding.code, finding.status, finding.repairs) == ("MoveLeft", "failed", False)
     assert "gpu-5" in finding.reason
-    up = Observed(Check(True), Check(True), {}, Reported(report=report, is_stale=False))
+    up = Observed(Check(True), Check(True), {}, own, move=move)
     assert checks.of_controller(machine, up) == []
 
 

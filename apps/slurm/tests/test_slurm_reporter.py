@@ -215,3 +215,21 @@ def _run_once(monkeypatch: pytest.MonkeyPatch, node_name: str) -> None:
     monkeypatch.setattr(reporter_program, "time", SimpleNamespace(**vars(time) | {"sleep": sleep}))
     with pytest.raises(Enough):
         reporter_program.main()
+
+
+def test_the_programs_of_a_machine_are_those_that_the_app_wrote_not_an_edit_of_someone(
+    machine: TheMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert collected().programs == ""
+    monkeypatch.setattr(
+        reporter_program, "PROGRAMS", (str(machine.folder / "health.py"), str(machine.folder / "check"))
+    )
+    machine.wrote("check", "check of this release")
+    program = machine.wrote("health.py", "program of this release")
+    first = collected().programs
+    program.write_text("an edit")
+    assert (collected().programs, len(collected().drift)) == (first, 1)
+    (machine.folder / "files").write_text("")
+    machine.wrote("check", "check of this release")
+    machine.wrote("health.py", "program of the next release")
+    assert len({"", first, collected().programs}) == 3

@@ -12,10 +12,10 @@ import structlog
 from crashes import ended_despite_crash
 from fake_slurm import FakeJob, running
 from fresh_machines import QUICK, NewCluster, new_cluster
-from gpuaas_app_slurm import controller, losses
+from gpuaas_app_slurm import controller, losses, worker_groups
 from gpuaas_app_slurm.workload import backup, config, footprint, state, versions
 from gpuaas_sdk.controller import Instance
-from gpuaas_sdk.failures import Refused
+from gpuaas_sdk.failures import Permanent, Refused
 from gpuaas_sdk.installs import bundle, package_changes
 from gpuaas_sdk.installs.bundles import command
 
@@ -242,17 +242,63 @@ async def test_a_failed_upgrade_is_undone_after_its_canary_was_repaired_by_an_op
         assert (undone.status, shown(cluster)) == ("cancelled", everywhere(OLD)), undone.error
 
 
-async def test_a_worker_that_fails_later_is_drained_and_the_others_work_again() -> None:
-    async with deployed() as cluster:
+async def test_a_worker_that_fails_later_stops_the_upgrade_and_later_workers_stay_untouched() -> None:
+    async with new_cluster({**MEMBERS, "worker": [f"gpu-{number}" for number in (2, 3, 5, 6, 7)]}) as cluster:
+        assert (await cluster.perform("deploy")).status == "succeeded"
+        cluster.slurm.jobs, cluster.slurm.next_job_id = [FakeJob(7, node="gpu-6"), FakeJob(8, node="")], 9
         cluster.faults.broken_units = {"gpu-3 slurmd"}
         failed = await upgrade(cluster)
+        assert (failed.status, is_held(cluster)) == ("failed", True)
+        assert (
+            "gpu-3 failed, and queued jobs wait; new version: gpu-2, gpu-5; old version, untouched: gpu-6, gpu-7"
+            in (failed.error.message)
+        )
+        assert f"gpuaas op retry {failed.operation_id}" in failed.error.fix
+        assert f"gpuaas op compensate {failed.operation_id}" in failed.error.fix
+        for name in ("gpu-4", "gpu-6", "gpu-7"):
+            assert cluster.host(name).slurm_version.startswith(OLD), name
+        assert [job.job_id for job in cluster.slurm.jobs] == [7, 8]
+
+
+@pytest.mark.parametrize(("exit_of", "status", "version"), [("retry", "succeeded", NEW), ("undo", "cancelled", OLD)])
+async def test_an_upgrade_that_a_later_worker_stopped_is_continued_or_undone_without_losses(
+    exit_of: str, status: str, version: str
+) -> None:
+    async with deployed() as cluster:
+        cluster.slurm.jobs, cluster.slurm.next_job_id = [FakeJob(7, node="gpu-3"), FakeJob(8, node="")], 9
+        cluster.faults.broken_units = {"gpu-3 slurmd"}
+        failed = await upgrade(cluster)
+        cluster.faults.broken_units = set()
+        (cluster.platform.retry if exit_of == "retry" else cluster.platform.compensate)(failed.operation_id)
+        ended = await cluster.platform.ended(failed.operation_id)
+        assert (ended.status, shown(cluster)) == (status, everywhere(version)), ended.error
+        assert ([job.job_id for job in cluster.slurm.jobs], is_held(cluster)) == ([7, 8], False)
+        assert cluster.slurm.nodes["gpu-3"] == ["IDLE"]
+
+
+async def test_the_retry_of_a_rollback_for_one_worker_runs_its_job_where_people_run_theirs() -> None:
+    async with deployed() as cluster:
+        assert (await upgrade(cluster)).status == "succeeded"
+        cluster.faults.broken_units = {"gpu-3 slurmd"}
+        failed = await roll_back(cluster)
         assert (failed.status, is_held(cluster)) == ("failed", False)
-        assert "DRAIN" in cluster.slurm.nodes["gpu-3"]
         cluster.faults.broken_units = set()
         cluster.platform.retry(failed.operation_id)
         ended = await cluster.platform.ended(failed.operation_id)
-        assert ended.status == "succeeded", ended.error
-        assert (shown(cluster), cluster.slurm.nodes["gpu-3"]) == (everywhere(NEW), ["IDLE"])
+        assert (ended.status, shown(cluster)) == ("succeeded", everywhere(OLD)), ended.error
+
+
+def test_workers_are_upgraded_in_groups_that_grow() -> None:
+    groups = list(worker_groups.groups(range(50)))
+    assert [len(group) for group in groups] == [2, 4, 8, 16, 16, 4]
+    assert [worker for group in groups for worker in group] == list(range(50))
+
+
+def test_a_stopped_upgrade_of_many_workers_names_a_readable_number_of_them() -> None:
+    old = [f"gpu-{number:03}" for number in range(100)]
+    error = worker_groups.stopped("op_1", "slurm", Permanent("no space left"), ["gpu-x"], [], old)
+    assert "new version: none" in str(error)
+    assert "gpu-019 and 80 more; no space left" in str(error)
 
 
 async def test_if_all_workers_are_drained_one_of_them_must_register_before_the_others_are_touched() -> None:
@@ -267,7 +313,7 @@ async def test_if_all_workers_are_drained_one_of_them_must_register_before_the_o
 
 async def test_an_upgrade_that_let_jobs_start_cannot_be_undone_any_more() -> None:
     async with deployed() as cluster:
-        cluster.faults.broken_units = {"gpu-3 slurmd"}
+        cluster.faults.broken_units = {"gpu-4 slurmd"}
         failed = await upgrade(cluster)
         cluster.platform.compensate(failed.operation_id)
         ended = await cluster.platform.ended(failed.operation_id)
@@ -338,6 +384,23 @@ async def test_a_bundle_is_the_only_package_source_and_its_version_is_shown() ->
         assert shown(cluster) == everywhere(NEW)
         placed = {placement.node_name for placement in cluster.platform.placements}
         assert placed == {"gpu-1", "gpu-2", "gpu-3", "gpu-4"}
+
+
+@pytest.mark.parametrize("way", ["rollback", "undo"])
+async def test_no_machine_keeps_the_bundle_of_a_version_that_the_cluster_has_left(way: str) -> None:
+    async with deployed() as cluster:
+        cluster.faults.broken_units = {"gpu-2 slurmd"} if way == "undo" else set()
+        first = await upgrade(cluster)
+        assert {item.node_name for item in cluster.platform.placements if item.state == "placed"} == set(
+            everywhere(NEW)
+        )
+        cluster.faults.broken_units = set()
+        if way == "undo":
+            cluster.platform.compensate(first.operation_id)
+            assert (await cluster.platform.ended(first.operation_id)).status == "cancelled"
+        else:
+            assert (await roll_back(cluster)).status == "succeeded"
+        assert {item.state for item in cluster.platform.placements} == {"removed"}
 
 
 async def test_an_app_version_with_the_same_slurm_restarts_nothing() -> None:
@@ -566,8 +629,22 @@ def test_a_cluster_whose_packages_are_not_those_of_its_app_version_is_between_tw
 ) -> None:
     noted_at = datetime.datetime.now(datetime.UTC)
     before = backup.Queue("op_1", noted_at, 1, package_version="24.11", from_version="1", to_version="2")
-    assert backup.is_between(before, app_version, installed_now) is expected
-    assert not backup.is_between(None, app_version, installed_now)
+    rollback = backup.Queue("op_2", noted_at + datetime.timedelta(hours=1), 1)
+    assert backup.is_between(before, app_version, installed_now, rollback) is expected
+    assert not backup.is_between(None, app_version, installed_now, rollback)
+
+
+async def test_an_upgrade_that_changed_workers_alone_has_ended_and_is_not_named_later() -> None:
+    async with deployed() as cluster:
+        cluster.faults.packaged_version = "24.11.6"
+        cluster.host("gpu-1").slurm_version = "24.11.6-4"
+        cluster.platform.add_version(msgspec.structs.replace(controller.app.manifest, version="1.0.1"))
+        ended = await move(cluster, "upgrade", "1.0.1")
+        assert (ended.status, installed(cluster)) == ("succeeded", everywhere("24.11.6")), ended.error
+        cluster.faults.packaged_version = NEW
+        added = await cluster.perform("add", [cluster.add_worker("gpu-5")])
+        assert f"has Slurm {NEW}" in added.error.message
+        assert "give the machine a package source with Slurm 24.11.6" in added.error.fix
 
 
 @pytest.mark.parametrize(

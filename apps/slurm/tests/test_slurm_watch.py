@@ -13,17 +13,19 @@ from typing import Any
 
 import pytest
 from gpuaas_app_slurm import plan
-from gpuaas_app_slurm.workload import observed, watch_program
+from gpuaas_app_slurm.workload import choices, observed, watch_program
 from test_slurm_checks import CONTROLLER, PEOPLE
 
 SAMPLES = Path(__file__).parent / "samples"
 CLUSTER = "research"
+PARTITION = "PartitionName=main Nodes=workers Default=YES DefaultTime=1-00:00:00 MaxTime=168:00:00 State=UP"
 PING_DOWN = "Slurmctld(primary) at gpu-1 is DOWN"
 SCONTROL = """#!/bin/sh
 echo "scontrol $*" >> "{folder}/calls"
 case "$*" in
   ping) cat "{folder}/ping" ;;
   "show nodes --json") cat "{folder}/nodes.json" ;;
+  "show partition -o") cat "{folder}/partitions" ;;
   "show config") echo "SLURM_VERSION           = $(cat "{folder}/version")" ;;
 esac
 """
@@ -69,6 +71,8 @@ class Slurm:
         self.ended("")
         self.jobs("")
         self.version("24.11.5")
+        self.partitions(PARTITION)
+        (folder / "slurm.conf").write_text(f"ClusterName=lab\n{PARTITION}\n")
         self.own_report({"t": int(time.time()), "up": 5, "units": {"slurmctld": ["active", 0]}, "key": "eb8d92ea"})
 
     def ping(self, text: str) -> None:
@@ -91,6 +95,10 @@ class Slurm:
         """Have slurmctld run this version."""
         (self.folder / "version").write_text(f"{text}\n")
 
+    def partitions(self, text: str) -> None:
+        """Have slurmctld show these partitions."""
+        (self.folder / "partitions").write_text(f"{text}\n")
+
     def own_report(self, report: dict[str, Any]) -> None:
         (self.folder / "health.json").write_text(json.dumps(report))
 
@@ -109,6 +117,7 @@ class Slurm:
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(watch_program, "REPORT", str(tmp_path / "health.json"))
+    monkeypatch.setattr(watch_program, "SLURM_CONF", str(tmp_path / "slurm.conf"))
     return Slurm(tmp_path)
 
 
@@ -136,9 +145,100 @@ def test_a_look_at_a_cluster_of_any_size_runs_the_same_commands(slurm: Slurm, sl
         f"sacctmgr -nP show cluster {CLUSTER} format=Cluster",
         f"sacctmgr -nP show association {associations}",
     ]
-    assert slurm.calls() == [*every_look, "sdiag", "sacct", "scontrol show config"]
+    assert slurm.calls() == [*every_look, "scontrol show partition -o", "sdiag", "sacct", "scontrol show config"]
     look(seen)
-    assert slurm.calls()[7:] == every_look
+    assert slurm.calls()[8:] == every_look
+
+
+SHOWN = "PartitionName=main AllowGroups=ALL DefaultTime=1-00:00:00 MaxTime=7-00:00:00 Nodes=gpu-2 State=UP TotalNodes=1"
+
+
+def changes_at(slurm: Slurm, now: list[float], seen: dict[str, Any]) -> list[str]:
+    """Look once, some time after the last look at partitions, and return what someone changed."""
+    now[0] += watch_program.PARTITIONS_S + 1
+    return [changed.text for changed in look(seen).partitions]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        ("State=UP", "State=DRAIN", "State of main is DRAIN, not UP"),
+        ("MaxTime=7-00:00:00", "MaxTime=01:00:00", "MaxTime of main is 01:00:00, not 168:00:00"),
+        ("DefaultTime=1-00:00:00", "DefaultTime=NONE", "DefaultTime of main is NONE, not 1-00:00:00"),
+        ("PartitionName=main", "PartitionName=other", "partition of main is deleted, not present"),
+    ],
+)
+def test_a_partition_that_someone_changed_in_slurmctld_is_shown_until_it_is_as_written(
+    slurm: Slurm, slurmd_port: int, monkeypatch: pytest.MonkeyPatch, old: str, new: str, text: str
+) -> None:
+    now, seen = _clock(monkeypatch), dict[str, Any]()
+    slurm.nodes(1, slurmd_port)
+    slurm.partitions(SHOWN)
+    assert "partitions" not in watch_program.look(CLUSTER, seen)
+    slurm.partitions(SHOWN.replace(old, new))
+    assert [changes_at(slurm, now, seen), changes_at(slurm, now, seen)] == [[], [text]], "two readings must agree"
+    assert [changed.text for changed in look(seen).partitions] == [text]
+    assert slurm.calls().count("scontrol show partition -o") == 3, "at most one in 30 seconds"
+    slurm.partitions(SHOWN)
+    assert changes_at(slurm, now, seen) == []
+
+
+def test_a_change_of_someone_is_not_shown_any_more_when_an_operation_writes_the_file(
+    slurm: Slurm, slurmd_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, seen = _clock(monkeypatch), dict[str, Any]()
+    slurm.nodes(1, slurmd_port)
+    slurm.partitions(SHOWN.replace("State=UP", "State=DOWN"))
+    assert [len(changes_at(slurm, now, seen)) for _ in range(2)] == [0, 1]
+    (slurm.folder / "slurm.conf").write_text(PARTITION.replace("State=UP", "State=DOWN"))
+    assert look(seen).partitions == ()
+
+
+def test_a_worker_that_someone_took_out_of_a_partition_is_named(
+    slurm: Slurm, slurmd_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, seen = _clock(monkeypatch), dict[str, Any]()
+    slurm.nodes(2, slurmd_port, partitions=[])
+    slurm.partitions(SHOWN)
+    assert changes_at(slurm, now, seen) == []
+    assert changes_at(slurm, now, seen) == ["Nodes of main is without gpu-2, gpu-3, not all workers"]
+
+
+def test_partitions_that_an_upgrade_holds_and_opens_again_are_no_change_of_someone(
+    slurm: Slurm, slurmd_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, seen = _clock(monkeypatch), dict[str, Any]()
+    slurm.nodes(1, slurmd_port)
+    main = choices.Partition("main")
+    for is_held, shown in ((True, "UP"), (True, "DOWN"), (True, "DOWN"), (False, "DOWN"), (False, "UP")):
+        written = "\n".join(choices.partition_lines((main,), is_held=is_held))
+        (slurm.folder / "slurm.conf").write_text(f"{written}\n")
+        slurm.partitions(SHOWN.replace("State=UP", f"State={shown}"))
+        assert changes_at(slurm, now, seen) == [], (is_held, shown)
+
+
+def test_partitions_that_slurmctld_did_not_show_are_not_called_deleted(
+    slurm: Slurm, slurmd_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, seen = _clock(monkeypatch), dict[str, Any]()
+    slurm.nodes(1, slurmd_port)
+    slurm.partitions("slurm_load_partitions error: Unable to contact slurm controller")
+    assert [changes_at(slurm, now, seen) for _ in range(3)] == [[], [], []]
+
+
+def test_an_old_report_of_the_machine_of_slurmctld_keeps_its_unfinished_move(
+    slurm: Slurm, slurmd_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, seen = _clock(monkeypatch), dict[str, Any]()
+    slurm.nodes(1, slurmd_port)
+    move = {"node_name": "gpu-5", "operation_id": "op_1"}
+    slurm.own_report({"up": 5, "t": time.time(), "move": move})
+    assert look(seen).move == move
+    now[0] += watch_program.OWN_STALE_S + 1
+    old = look(seen)
+    assert (old.own, old.move) == (observed.Reported(), move)
+    (slurm.folder / "health.json").unlink()
+    assert look(seen).move is None
 
 
 def test_the_mark_of_ended_jobs_changes_when_accounting_has_more_of_them(

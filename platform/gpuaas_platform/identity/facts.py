@@ -7,7 +7,7 @@ from gpuaas_platform.call import Origin
 
 @dataclass(frozen=True)
 class AccountLostAccess:
-    """A service account of the organisation may do nothing in the project any more: it was dismissed or disabled."""
+    """A service account may do nothing in the project any more: it was dismissed, disabled or deleted."""
 
     origin: Origin
     project_id: str

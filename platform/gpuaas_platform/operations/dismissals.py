@@ -1,4 +1,4 @@
-"""Take the work in a project away from a service account of the organisation that was dismissed or disabled."""
+"""Take the work in a project away from a service account that was dismissed, disabled or deleted."""
 
 from msgspec.structs import replace
 

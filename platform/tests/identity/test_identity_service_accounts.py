@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from gpuaas_contract import errors, identity
+from gpuaas_contract import errors, identity, stewardships
 from gpuaas_contract.endpoint import Endpoint
 from platform_world import World
+from scripted_controller import Held
 
 HOUR_S = 3600
 
@@ -54,6 +55,41 @@ async def test_keys_are_shown_without_their_secrets(world: World) -> None:
     await robot.sign_in()
     used = await world.call(identity.SERVICE_ACCOUNT_KEY_LIST, service_account_id=robot.account_id)
     assert used.items[0].last_used_at == world.clock()
+
+
+@pytest.mark.parametrize("end", [identity.SERVICE_ACCOUNT_DISABLE, identity.SERVICE_ACCOUNT_DELETE])
+async def test_the_leases_of_an_account_end_with_its_access(world: World, end: Endpoint[Any, Any]) -> None:
+    await world.entitled_app()
+    first, second = await world.service_account("first"), await world.service_account("second")
+    await world.running_instance(first)
+    body = {"app_slug": "toy", "holder": "controller", "take_max": 10}
+    (steward,) = (await world.call(stewardships.RENEW, body, token=first)).held
+    await world.deploy("other")
+    held = await world.claim(first, lease_s=60)
+    assert held.operation is not None
+    await world.call(end, service_account_id="first")
+    operation = await world.operation(held.operation.operation_id)
+    assert (operation.status, operation.lease) == ("running", None)
+    taken = await world.claim(second)
+    assert taken.operation is not None, "another controller can continue without waiting for the lease"
+    assert (taken.operation.operation_id, taken.epoch) == (operation.operation_id, held.epoch + 1)
+    (taken_over,) = (await world.call(stewardships.RENEW, body, token=second)).held
+    assert taken_over.epoch > steward.epoch
+
+
+async def test_an_account_that_is_enabled_again_cannot_continue_with_its_old_epoch(world: World) -> None:
+    await world.entitled_app()
+    await world.service_account("own")
+    keys = await world.call(identity.SERVICE_ACCOUNT_KEY_CREATE, service_account_id="own")
+    login = {"key_id": keys.key_id, "client_secret": keys.client_secret}
+    await world.deploy()
+    first = await world.claim((await world.call(identity.SERVICE_ACCOUNT_TOKEN, login)).access_token, lease_s=60)
+    await world.call(identity.SERVICE_ACCOUNT_DISABLE, service_account_id="own")
+    await world.call(identity.SERVICE_ACCOUNT_ENABLE, service_account_id="own")
+    token = (await world.call(identity.SERVICE_ACCOUNT_TOKEN, login)).access_token
+    with pytest.raises(errors.LeaseLost):
+        await Held(world, token, first).heartbeat()
+    assert (await world.claim(token)).epoch == first.epoch + 1
 
 
 async def test_disabling_ends_tokens_at_once_and_enabling_lets_the_keys_work_again(world: World) -> None:

@@ -245,6 +245,7 @@ async def test_people_see_the_permissions_that_an_account_has_in_their_project(w
         bound = [event.payload for event in listed if event.type == "identity.service_account.bound"]
         assert len(bound) == expected, "a bind that changes no permission adds no event"
         assert all((item["name"], set(item["permissions"])) == ("fleet", wider) for item in bound)
+        assert all(set(item["permissions_before"]) == {EXECUTE, "apps.instance.read"} for item in bound)
     dismissed = await world.call(org_accounts.DISMISS, service_account_id="fleet")
     assert set(dismissed.permissions) == wider
 

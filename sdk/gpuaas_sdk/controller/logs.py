@@ -74,7 +74,7 @@ class ProcessLog:
         return list(self._cleaned.values())
 
     def _clean(self, line: ControllerLogLine) -> ControllerLogLine:
-        event, fields = _clean(self.redaction, line.event, line.fields)
+        event, fields = _clean((self.redaction,), line.event, line.fields)
         limit = controllers.LINE_BYTES_MAX
         fields = _within_bound(_shortened(fields, limit // 2), limit)
         return msgspec.structs.replace(line, event=event, fields=fields)
@@ -125,8 +125,7 @@ class OperationLog:
 
     def _clean(self, line: ReportedLogLine) -> ReportedLogLine:
         # The process forgets its oldest values, this log none. Together they also replace those of other operations.
-        event, fields = self._of_process.hidden(line.event), self._of_process.hidden(line.fields)
-        event, fields = _clean(self._own, event, fields)
+        event, fields = _clean((self._own, self._of_process), line.event, line.fields)
         fields = _within_bound(_shortened(fields, _TEXT_CHARS_MAX), LOG_LINE_BYTES_MAX)
         return msgspec.structs.replace(line, event=event, fields=fields)
 
@@ -174,10 +173,12 @@ def storable(text: str) -> str:
     return _SURROGATE.sub("\ufffd", _shortened(str.__str__(text), _STORED_CHARS_MAX))
 
 
-def _clean(redaction: Redaction, event: str, fields: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _clean(redactions: tuple[Redaction, ...], event: str, fields: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return a line without secrets and control characters. Both are replaced before texts are shortened and measured:
     half a secret would not be found, and the replacement of a control character is longer."""
-    return characters.clean(redaction.hidden(event))[:_EVENT_CHARS_MAX], _without_control(redaction.hidden(fields))
+    first, *others = redactions
+    shown = first.hidden(event, *others)
+    return characters.clean(shown)[:_EVENT_CHARS_MAX], _without_control(first.hidden(fields, *others))
 
 
 def _without_control(value: Any) -> Any:

@@ -175,10 +175,22 @@ def _stays_on(other: Member, member: Member) -> bool:
 async def _unplace_all(op: Operation, member: Member) -> None:
     """Remove the artifacts of the instance from the machine. If its agent does not do it, the statement lists them, and
     the release of the machine removes them: a removal must not wait for that."""
+    await _dropped(op, lambda: op.unplace_all(member))
+
+
+async def _dropped(op: Operation, drop: Callable[[], Awaitable[None]]) -> None:
     try:
-        await op.unplace_all(member)
+        await drop()
     except (Temporary, Permanent) as error:
         await op.say(f"{error}. The release of the machine removes it.")
+
+
+async def drop_left(op: Operation, member: Member) -> None:
+    """At the end of an upgrade, a rollback or their undo, remove the artifacts of the version to which the instance can
+    no longer return. If the machine's agent does not do it, its release does: the operation must not wait for that.
+
+    await op.each(op.members, lambda member: members.drop_left(op, member))"""
+    await _dropped(op, lambda: op.unplace_left(member))
 
 
 async def note_left(op: Operation, member: Member, leftover: Leftover) -> None:

@@ -5,6 +5,7 @@ line of another one."""
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 _SECRET_CHARS_MIN = 4
@@ -47,13 +48,16 @@ class Redaction:
             del stored[oldest]
             self._drop(oldest)
 
-    def hidden(self, value: Any) -> Any:
-        """Return the value of a log line without secrets."""
+    def hidden(self, value: Any, *others: "Redaction") -> Any:
+        """Return the value of a log line without secrets, also without those of `others`.
+
+        All are replaced at once. If one after the other did it, a short secret of the first could be a part of a longer
+        one of the second, and the rest of that would stay."""
         if isinstance(value, str):
-            return self._replaced(value)
+            return _replaced(value, (self, *others))
         if isinstance(value, dict):
-            return {self.hidden(key): self.hidden(inner) for key, inner in value.items()}
-        return [self.hidden(inner) for inner in value] if isinstance(value, list) else value
+            return {self.hidden(key, *others): self.hidden(inner, *others) for key, inner in value.items()}
+        return [self.hidden(inner, *others) for inner in value] if isinstance(value, list) else value
 
     def _add(self, part: str) -> None:
         self._owners[part] += 1
@@ -73,25 +77,35 @@ class Redaction:
         if not lengths:
             del self._lengths[part[:_SECRET_CHARS_MIN]]
 
-    def _replaced(self, text: str) -> str:
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Return where secrets begin and end in the text. They can overlap."""
         if len(self._lengths) <= _FEW and not any(beginning in text for beginning in self._lengths):
-            return text
-        pieces, position = [], 0
-        for start, end in self._spans(text):
-            pieces += [text[position:start], REDACTED]
-            position = end
-        return "".join([*pieces, text[position:]])
-
-    def _spans(self, text: str) -> list[tuple[int, int]]:
-        """Return where secrets begin and end. Those that overlap are one: a part of a secret must not stay."""
+            return []
         spans: list[tuple[int, int]] = []
         for start in range(len(text) - _SECRET_CHARS_MIN + 1):
             lengths = self._lengths.get(text[start : start + _SECRET_CHARS_MIN])
             if lengths is None:
                 continue
             end = max((start + length for length in lengths if text[start : start + length] in self._owners), default=0)
-            if spans and start < spans[-1][1]:
-                spans[-1] = (spans[-1][0], max(spans[-1][1], end))
-            elif end:
+            if end:
                 spans.append((start, end))
         return spans
+
+
+def _replaced(text: str, redactions: Iterable[Redaction]) -> str:
+    pieces, position = [], 0
+    for start, end in _merged(sorted(span for redaction in redactions for span in redaction.spans(text))):
+        pieces += [text[position:start], REDACTED]
+        position = end
+    return "".join([*pieces, text[position:]])
+
+
+def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the spans, with those that overlap as one: a part of a secret must not stay."""
+    merged: list[tuple[int, int]] = []
+    for start, end in spans:
+        if merged and start < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((start, end))
+    return merged

@@ -79,6 +79,18 @@ def finished_steps(record: Operation) -> set[tuple[str, str]]:
     return {(step.name, step.member_id) for step in record.steps if steps.is_done(step, record.exits_taken)}
 
 
+def versions_left(record: Operation, instance: Instance, *, backs_out: bool) -> tuple[set[str], set[str]]:
+    """Return the app versions to which the instance cannot return after the operation, and those that it has or can
+    return to. Versions of both can have the same artifacts."""
+    if record.kind == "upgrade" and not backs_out:
+        kept = {record.from_version, record.to_version}
+        return {instance.previous_version} - kept - {""}, kept
+    if record.kind in ("upgrade", "rollback"):
+        kept = {instance.app_version, instance.previous_version} if backs_out else {record.to_version}
+        return {record.from_version, record.to_version} - kept, kept - {""}
+    return set(), set()
+
+
 UNDO = "undo "
 """What the name of the step begins with that undoes another step."""
 

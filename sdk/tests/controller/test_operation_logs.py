@@ -12,7 +12,7 @@ from gpuaas_contract.protocol import log as log_rules
 from gpuaas_contract.runtime import COMPLETE, FAIL, HEARTBEAT, LOG_BATCH_MAX, LOG_LINE_BYTES_MAX
 from gpuaas_sdk.controller import App, Member, Operation, Permanent, logs
 from gpuaas_sdk.controller.logs import OperationLog
-from gpuaas_sdk.controller.redaction import REDACTED
+from gpuaas_sdk.controller.redaction import REDACTED, Redaction
 from gpuaas_sdk.testing import FakePlatform
 
 Working = Callable[..., AbstractAsyncContextManager[None]]
@@ -137,6 +137,16 @@ def test_a_secret_is_replaced_before_a_text_is_cut() -> None:
     kept.add("info", "printed", {"text": "x" * 740 + secret + "y" * 10_000})
     (line,) = kept.batch()
     assert "s3cret" not in msgspec.json.encode(line).decode()
+
+
+def test_a_secret_that_contains_one_of_another_operation_is_replaced_whole() -> None:
+    of_process = Redaction(1)
+    kept = OperationLog(of_process, "prj_a")
+    kept.hide("token-of-this-operation")
+    of_process.hide("token", "prj_a")  # The process has room for one secret, and forgets the longer one.
+    kept.add("info", "token-of-this-operation", {"text": "token-of-this-operation, and token"})
+    (line,) = kept.batch()
+    assert (line.event, line.fields) == (REDACTED, {"text": f"{REDACTED}, and {REDACTED}"})
 
 
 def test_a_controller_that_logs_without_end_stops_to_send() -> None:

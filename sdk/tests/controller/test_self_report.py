@@ -178,9 +178,9 @@ def test_very_long_texts_are_shortened_before_secrets_are_searched_in_them() -> 
     class Measured(Redaction):
         longest = 0
 
-        def hidden(self, value: Any) -> Any:
+        def hidden(self, value: Any, *others: Redaction) -> Any:
             self.longest = max(self.longest, len(value) if isinstance(value, str) else 0)
-            return super().hidden(value)
+            return super().hidden(value, *others)
 
     report = SelfReport(0)
     report.log.redaction = redaction = Measured()

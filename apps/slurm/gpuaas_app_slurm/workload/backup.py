@@ -141,13 +141,18 @@ async def queue_now(machine: Machine, operation_id: str) -> Queue:
     )
 
 
-def is_between(before: Queue | None, app_version: str, installed: str) -> bool:
+def is_between(before: Queue | None, app_version: str, installed: str, after: Queue | None = None) -> bool:
     """Return whether an upgrade or a rollback has moved the cluster and did not end: the instance still has the other
-    app version. `before`: what the last upgrade noted, if the cluster has not returned to it. Pure."""
+    app version. `before`: what the last upgrade noted, if the cluster has not returned to it. `after`: what the last
+    return noted. Without one, the packages of before show no rollback: the upgrade changed only other machines.
+    Pure."""
     if before is None:
         return False
     is_old = installed == before.package_version
-    return (before.from_version == app_version and not is_old) or (before.to_version == app_version and is_old)
+    is_returning = after is not None and after.noted_at >= before.noted_at
+    return (before.from_version == app_version and not is_old) or (
+        before.to_version == app_version and is_old and is_returning
+    )
 
 
 def _drain(node: state.Node) -> str:

@@ -203,10 +203,15 @@ def gres_devices(machine: facts.Facts | None) -> str:
     return "".join(["# The GPUs of this machine.\n", *lines])
 
 
+def health_check() -> File:
+    """Return the program that slurmd runs every few minutes."""
+    return File(f"{OWN_FOLDER}/health-check", _text("health-check"), 0o755)
+
+
 def _files_of_every_machine() -> tuple[File, ...]:
     return (
         File(f"{OWN_FOLDER}/task-prolog", _text("task-prolog"), 0o755),
-        File(f"{OWN_FOLDER}/health-check", _text("health-check"), 0o755),
+        health_check(),
         File(f"{OWN_FOLDER}/plugstack.conf", _text("plugstack-local.conf")),
         File("/etc/slurm/plugstack.conf.d/00-gpuaas.conf", _text("plugstack-empty.conf")),
         File("/etc/slurm/prolog.d/00-gpuaas", _text("hook"), 0o755),

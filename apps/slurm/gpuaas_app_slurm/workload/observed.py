@@ -42,6 +42,8 @@ class Report(msgspec.Struct, frozen=True):
     """`operation_id` of the last upgrade from this controller machine, and the `package_version` before it."""
     package: str = ""
     """Version of the installed package."""
+    programs: str = ""
+    """A few digits of the digests of the app's programs on the machine, as the app wrote them; empty: not reported."""
     time_service: str = ""
     """Unit of the service that sets the machine's clock; empty: none is installed."""
 
@@ -104,6 +106,20 @@ class BlockedJobs(msgspec.Struct, frozen=True):
         return ", ".join(self.first) + (f" and {more} more" if more > 0 else "")
 
 
+class Changed(msgspec.Struct, frozen=True, array_like=True):
+    """A setting of a partition that someone changed in the running slurmctld."""
+
+    partition: str
+    setting: str
+    now: str
+    written: str
+    """The value in slurm.conf."""
+
+    @property
+    def text(self) -> str:
+        return f"{self.setting} of {self.partition} is {self.now}, not {self.written}"
+
+
 class Observed(msgspec.Struct, frozen=True):
     """A cluster, seen from the machine of its slurmctld."""
 
@@ -121,6 +137,10 @@ class Observed(msgspec.Struct, frozen=True):
     """Unix accounts of people that are no users of Slurm yet."""
     blocked_jobs: dict[str, BlockedJobs] = {}
     """User who can not submit jobs -> their jobs that are left."""
+    partitions: tuple[Changed, ...] = ()
+    """What the running slurmctld has otherwise than slurm.conf."""
+    move: dict[str, str] | None = None
+    """The unfinished move of the newest report of the machine of slurmctld, also if it is old; None: it has none."""
 
     @property
     def clocks_differ(self) -> bool:
@@ -151,6 +171,7 @@ class _Line(msgspec.Struct, frozen=True):
     associations: str = ""
     unplaced: frozenset[str] = frozenset()
     blocked_jobs: dict[str, BlockedJobs] = {}
+    partitions: tuple[Changed, ...] = ()
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -186,6 +207,8 @@ def parse(line: str, cluster_name: str) -> Observed:
         associations=_associations(read.associations),
         unplaced=read.unplaced,
         blocked_jobs=read.blocked_jobs,
+        partitions=read.partitions,
+        move=read.own.report.move if read.own.report else None,
     )
 
 

@@ -12,7 +12,7 @@ from gpuaas_sdk.machine import Machine
 
 from gpuaas_app_slurm import roles as role_names
 from gpuaas_app_slurm.settings import Settings
-from gpuaas_app_slurm.workload import accounting, keys, moves, nodes, reporter, rest, slurm, state
+from gpuaas_app_slurm.workload import accounting, keys, moves, nodes, programs, reporter, rest, slurm, state
 
 POLL_S = 0.5
 # Accounting first: slurmctld registers with slurmdbd when it starts.
@@ -51,6 +51,7 @@ async def node(
     if restarts or changed or moved or new_key or not registered or not await is_active(machine, "slurmd"):
         await restart(machine, "slurmd", progress)
     await _until_usable(machine, controller, settings, progress)
+    await programs.renew(machine, roles_here, progress)
     await reporter.ensure(machine, roles_here)
 
 
@@ -80,6 +81,7 @@ async def controller(
         await _send_files(machine, settings, progress)
     if restarts or changed or not (await rest.answers(machine)).ok:
         await rest.start(machine, settings, progress)
+    await programs.renew(machine, roles_here, progress)
     await reporter.ensure(machine, roles_here)
 
 

@@ -78,7 +78,11 @@ def files(hostname: str, roles_here: Sequence[str]) -> tuple[File, ...]:
     names = sorted({unit for role in roles_here for unit in footprint.SLURM.roles[role].units})
     node_name = hostname if "slurmd" in names else ""
     text = _UNIT_TEXT.format(program=PROGRAM_PATH, arguments=f"'{node_name}' {' '.join(names)}")
-    return File(PROGRAM_PATH, _program()), File(UNIT_PATH, text)
+    return program(), File(UNIT_PATH, text)
+
+
+def program() -> File:
+    return File(PROGRAM_PATH, resources.files("gpuaas_app_slurm.workload").joinpath("reporter_program.py").read_text())
 
 
 async def remember(machine: Machine) -> None:
@@ -126,7 +130,3 @@ def _remember() -> tuple[Command, ...]:
 
 def _run() -> tuple[Command, ...]:
     return units.enable(UNIT), units.restart(UNIT)
-
-
-def _program() -> str:
-    return resources.files("gpuaas_app_slurm.workload").joinpath("reporter_program.py").read_text()

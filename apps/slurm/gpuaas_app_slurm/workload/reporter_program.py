@@ -19,6 +19,8 @@ from typing import Any
 
 REPORT = "/run/gpuaas-slurm/health.json"
 FILES = "/etc/slurm/gpuaas-files"
+PROGRAMS = ("/usr/local/lib/gpuaas-slurm/health.py", "/etc/slurm/gpuaas/health-check")
+"""The programs of the app that run on each machine."""
 KEYS = ("/etc/slurm/slurm.key", "/etc/munge/munge.key")
 KEY_SET = "/etc/slurm/slurm.jwks"
 MOVE = "/var/lib/gpuaas-app/slurm-move/begun"
@@ -53,6 +55,7 @@ def collect(units: list[str]) -> dict[str, Any]:
         "units": unit_states(units),
         "full": full_disks(),
         "drift": changed_files(),
+        "programs": programs(listed_files() or []),
         "key": key_digest(),
         "rotation": rotation(),
         "move": move(),
@@ -106,17 +109,28 @@ def full_disks() -> dict[str, Any]:
 
 def changed_files() -> list[Any]:
     """Return the files of the app whose content is no longer the one that the app wrote."""
-    changed = []
+    listed = listed_files()
+    return [FILES] if listed is None else [path for digest, path in listed if file_digest(path) != digest]
+
+
+def programs(listed: list[tuple[str, str]]) -> str:
+    """Return a few digits that differ between releases of the app with other programs. They are of what the app wrote:
+    an edit of someone is in `drift`."""
+    digests = [digest for name in PROGRAMS for digest, path in listed if path == name]
+    return hashlib.sha256(" ".join(digests).encode()).hexdigest()[:8] if digests else ""
+
+
+def listed_files() -> list[tuple[str, str]] | None:
     try:
-        with open(FILES) as listed:
-            lines = listed.read().splitlines()
+        with open(FILES) as file:
+            return parsed(file.read())
     except OSError:
-        return [FILES]
-    for line in lines:
-        digest, path = line.split("  ", 1)
-        if file_digest(path) != digest:
-            changed.append(path)
-    return changed
+        return None
+
+
+def parsed(text: str) -> list[tuple[str, str]]:
+    """Return digest and path of each file of a list that sha256sum printed."""
+    return [(digest, path) for digest, _, path in (line.partition("  ") for line in text.splitlines())]
 
 
 def key_digest() -> str:

@@ -184,7 +184,8 @@ async def join(
     version = footprint.SLURM.software.version(await packages.software_versions(worker, footprint.SLURM))
     if not versions.is_same_release(version, common.version):
         before = None if await backup.is_returned(controller) else await backup.read(controller)
-        is_between = backup.is_between(before, common.app_version, common.version)
+        after = await backup.read(controller, backup.AFTER)
+        is_between = backup.is_between(before, common.app_version, common.version, after)
         raise versions.other_release(worker.hostname, version, common.version, is_between=is_between)
     seen = prepared or await facts.read(worker)
     cluster.refuse_other_cgroup(seen, common.cgroup)

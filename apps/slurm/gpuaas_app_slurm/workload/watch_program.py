@@ -20,6 +20,7 @@ from typing import Any
 REPORT = "/run/gpuaas-slurm/health.json"
 ACCOUNTS = "/etc/passwd"
 PEOPLE = "/home/people"
+SLURM_CONF = "/etc/slurm/slurm.conf"
 EVERY_S = 3.0
 SIGN_OF_LIFE_S = 6.0
 STALE_S = 5.0
@@ -31,6 +32,10 @@ report takes, and than a restart of the reporter, during which there is no file.
 PROBE_S = 2.0
 COMMAND_S = 4.0
 VERSION_S = 30.0
+PARTITIONS_S = 30.0
+"""How often the partitions of the running slurmctld are compared with slurm.conf."""
+COMPARED = {"State": "UP", "DefaultTime": "NONE", "MaxTime": "UNLIMITED"}
+"""What is compared of a partition, and what Slurm uses if slurm.conf does not have it."""
 ENDED_S = 6.0
 ENDED_OVERLAP_S = 3600
 """Accounting can get the end of a job late, so jobs that ended in the last hour are compared each time."""
@@ -77,6 +82,7 @@ def look(cluster_name: str, seen: dict[str, Any], *, measures: bool = False) -> 
     for node in nodes:
         node["slurmd_port"] = ports[node["name"]]
     own = own_report(seen)
+    changed = changed_partitions(seen, listed_nodes(listed)) if answers else []
     return {
         "ping": ping,
         "accounting": accounting,
@@ -87,6 +93,7 @@ def look(cluster_name: str, seen: dict[str, Any], *, measures: bool = False) -> 
         "ended": ended_jobs(seen) if answers and cluster_name in accounting.splitlines() else "",
         "own": own,
         "version": running_version(seen, (own["report"] or {}).get("package", "")) if answers else "",
+        **({"partitions": changed} if changed else {}),
         **({"measured": measured(listed_nodes(listed))} if measures and listed.startswith("{") else {}),
     }
 
@@ -270,6 +277,63 @@ def running_version(seen: dict[str, Any], package: str) -> str:
         lines = [line for line in run("scontrol", "show", "config").splitlines() if line.startswith("SLURM_VERSION")]
         known = seen["version "] = {"at": time.monotonic(), "text": lines[0].split("=", 1)[1].strip() if lines else ""}
     return str(known["text"])
+
+
+def changed_partitions(seen: dict[str, Any], nodes: list[Any]) -> list[Any]:
+    """Return [partition, setting, value in slurmctld, value in slurm.conf] of what someone changed by a command.
+
+    A difference counts if two readings in a row show it while slurm.conf stays the same: an operation writes the file
+    first and slurmctld reads it a moment later."""
+    try:
+        with open(SLURM_CONF) as file:
+            written = [line for line in file.read().splitlines() if line.startswith("PartitionName=")]
+    except OSError:
+        return []
+    known = seen.get("partitions ")
+    if known is None or known["written"] != written:
+        known = seen["partitions "] = {"written": written, "at": 0.0, "before": [], "shown": []}
+    if not known["at"] or time.monotonic() - known["at"] >= PARTITIONS_S:
+        now = differences(written, run("scontrol", "show", "partition", "-o").splitlines(), nodes)
+        shown = [row for row in now if row in known["before"]]
+        known.update(at=time.monotonic(), before=now, shown=shown)
+    return list(known["shown"])
+
+
+def differences(written: list[str], shown: list[str], nodes: list[Any]) -> list[Any]:
+    """Compare lines of slurm.conf with those of slurmctld. It shows no hidden partition to a user without rights."""
+    present = {line["PartitionName"]: line for line in map(settings, shown) if "PartitionName" in line}
+    rows: list[Any] = []
+    for wanted in map(settings, written if present else []):
+        name, now = wanted["PartitionName"], present.get(wanted["PartitionName"])
+        if wanted.get("Hidden") == "YES":
+            continue
+        if now is None:
+            rows.append([name, "partition", "deleted", "present"])
+            continue
+        pairs = [(key, now.get(key, ""), wanted.get(key, default)) for key, default in COMPARED.items()]
+        rows += [[name, key, is_now, was] for key, is_now, was in pairs if minutes(is_now) != minutes(was)]
+        without = [node["name"] for node in nodes if is_worker(node) and name not in node["partitions"]]
+        if without:
+            rows.append([name, "Nodes", f"without {', '.join(sorted(without)[:JOBS_SHOWN])}", "all workers"])
+    return rows
+
+
+def is_worker(node: dict[str, Any]) -> bool:
+    return "worker" in node.get("active_features", []) and "partitions" in node
+
+
+def settings(line: str) -> dict[str, str]:
+    return dict(word.split("=", 1) for word in line.split() if "=" in word)
+
+
+def minutes(limit: str) -> str:
+    """Return a time limit as Slurm keeps it, in minutes rounded up; another value as it is."""
+    days, _, clock = limit.rpartition("-")
+    parts = clock.split(":")
+    if len(parts) != 3 or not all(part.isdigit() for part in (*parts, days or "0")):
+        return limit
+    seconds = ((int(days or 0) * 24 + int(parts[0])) * 60 + int(parts[1])) * 60 + int(parts[2])
+    return str(-(-seconds // 60))
 
 
 def listed_nodes(text: str) -> list[Any]:

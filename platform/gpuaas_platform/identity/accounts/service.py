@@ -23,6 +23,7 @@ from gpuaas_contract.wire import NoBody, Page, PageQuery
 
 from gpuaas_platform.call import Call, Origin, Owned, Owner
 from gpuaas_platform.identity import rules, store
+from gpuaas_platform.identity.facts import AccountLostAccess
 from gpuaas_platform.identity.tokens import store as token_store
 from gpuaas_platform.kit import db, ids, paging, structs
 from gpuaas_platform.record import service as record
@@ -78,7 +79,8 @@ async def set_reach(
     projects that accept the account get the event too."""
     bound = msgspec.structs.replace(account, apps=sorted(reach.apps), permissions=sorted(reach.permissions))
     await store.SERVICE_ACCOUNTS.save(tx, bound)
-    payload = structs.pick(ServiceAccountBound, bound, was=account.apps, bound_by=origin.caller.actor_id, reason=reason)
+    before = {"was": account.apps, "permissions_before": account.permissions}
+    payload = structs.pick(ServiceAccountBound, bound, **before, bound_by=origin.caller.actor_id, reason=reason)
     accepting = await store.accepting_projects(tx, [bound.service_account_id])
     concerned = accepting.get(bound.service_account_id, []) if bound.permissions != account.permissions else []
     owners: list[Owned] = [bound, *(Owner(bound.org_id, project_id) for project_id in concerned)]
@@ -138,8 +140,11 @@ async def bind_at_upgrade(tx: db.Tx, origin: Origin, account: ServiceAccount, ap
 
 
 async def disable(tx: db.Tx, call: AccountCall, _: NoBody) -> ServiceAccount:
+    """Disable an account. If it belongs to a project, its leases end there. `acceptances` ends those of accounts of the
+    organisation."""
     account = await _not_deleted(tx, call)
     await token_store.end_tokens_of(tx, account.service_account_id)
+    await _end_leases(tx, call, account)
     return await _to_state(tx, account, "disabled")
 
 
@@ -151,6 +156,7 @@ async def delete(tx: db.Tx, call: AccountCall, _: NoBody) -> ServiceAccount:
     account = await get(tx, call)
     await token_store.end_keys_of(tx, account.service_account_id)
     await token_store.end_tokens_of(tx, account.service_account_id)
+    await _end_leases(tx, call, account)
     return await _to_state(tx, account, "deleted")
 
 
@@ -199,6 +205,12 @@ async def _key(tx: db.Tx, call: KeyCall) -> ServiceAccountKeyInfo:
 async def _accepted(reader: db.Reader, project_id: str, named: str) -> ServiceAccount | None:
     acceptance = await accepted(reader, project_id, named)
     return await store.SERVICE_ACCOUNTS.get(reader, acceptance.service_account_id) if acceptance else None
+
+
+async def _end_leases(tx: db.Tx, call: AccountCall, account: ServiceAccount) -> None:
+    if account.project_id:
+        lost = AccountLostAccess(call.origin, account.project_id, account.service_account_id)
+        await call.site.reactions.react(tx, lost)
 
 
 def _owner_id(call: Call) -> str:

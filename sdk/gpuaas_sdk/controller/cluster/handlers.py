@@ -11,7 +11,7 @@ from gpuaas_contract.operations import PREVIEWED_KINDS, UNDONE, OperationKind, P
 from gpuaas_contract.runtime import ReportedCondition
 
 from gpuaas_sdk.checks import Check
-from gpuaas_sdk.controller import rules
+from gpuaas_sdk.controller import members, rules
 from gpuaas_sdk.controller.app import App
 from gpuaas_sdk.controller.cluster import moves
 from gpuaas_sdk.controller.cluster.software import Software
@@ -139,6 +139,7 @@ class _Cluster:
         await self._backwards(op, close)
         await self._forwards(op, install)
         await self._forwards(op, lambda member: moves.change(op, self.software, member, _named(op, "start")))
+        await asyncio.gather(*(members.drop_left(op, member) for member in op.members))
         await op.publish_access(self.software.access(op))
 
     async def preview(self, op: Operation) -> Preview:

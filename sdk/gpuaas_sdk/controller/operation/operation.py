@@ -506,14 +506,15 @@ class Operation:
         """Remove every artifact of the instance's present and previous version from the member's machine.
 
         For the end of a remove, when the app does not use the files any more. `members.take_off` calls it."""
-        wanted: dict[str, set[str]] = {}
-        for version in {"", self.instance.previous_version}:
-            for name, digest in (await artifacts.digests(self._lease, self.instance, version)).items():
-                wanted.setdefault(name, set()).add(digest)
-        for artifact in await artifacts.with_digests(self._lease, wanted):
-            with recorded(member.node_name, self._steps.add_line, "unplace", artifact.name) as entry:
-                await artifacts.unplace(self._lease, artifact, member.allocation_id)
-                entry.end(0, b"")
+        await self._unplace(member, {"", self.instance.previous_version}, set())
+
+    async def unplace_left(self, member: Member) -> None:
+        """Remove the artifacts of the version that the instance can no longer return to from the member's machine.
+
+        For the end of an upgrade, of a rollback and of their undo. Later operations have no record of that version, so
+        `unplace_all` would not remove them. `members.drop_left` calls it."""
+        left, kept = rules.versions_left(self._lease.record, self.instance, backs_out=self.backs_out)
+        await self._unplace(member, left, kept)
 
     async def until_deadline(self, attempt: Callable[[], Awaitable[Result]], member: Member | None = None) -> Result:
         """Repeat the attempt after `Temporary` errors, and show what it waits for. Past the operation's deadline raise
@@ -542,6 +543,22 @@ class Operation:
 
     async def _artifact(self, name: str) -> Artifact:
         return await artifacts.find(self._lease, self.instance, name, self._artifact_version)
+
+    async def _unplace(self, member: Member, versions: Collection[str], kept: Collection[str]) -> None:
+        """Remove the artifacts of these versions, except those that versions in `kept` have too."""
+        stays = {
+            digest
+            for version in kept
+            for digest in (await artifacts.digests(self._lease, self.instance, version)).values()
+        }
+        wanted: dict[str, set[str]] = {}
+        for version in versions:
+            for name, digest in (await artifacts.digests(self._lease, self.instance, version)).items():
+                wanted.setdefault(name, set()).update({digest} - stays)
+        for artifact in await artifacts.with_digests(self._lease, wanted):
+            with recorded(member.node_name, self._steps.add_line, "unplace", artifact.name) as entry:
+                await artifacts.unplace(self._lease, artifact, member.allocation_id)
+                entry.end(0, b"")
 
     def _known(self, member_ids: Iterable[str]) -> tuple[Member, ...]:
         return tuple(self._members[member_id] for member_id in member_ids if member_id in self._members)

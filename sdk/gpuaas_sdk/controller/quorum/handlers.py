@@ -10,6 +10,7 @@ from gpuaas_contract.operations import PREVIEWED_KINDS, UNDONE, OperationKind, P
 from gpuaas_contract.runtime import ReportedCondition
 
 from gpuaas_sdk.checks import Check
+from gpuaas_sdk.controller import members
 from gpuaas_sdk.controller.app import App
 from gpuaas_sdk.controller.handlers import Handler
 from gpuaas_sdk.controller.operation import Operation
@@ -137,6 +138,7 @@ class _Quorum:
 
         for member in op.to_do:
             await op.each([member], one)
+        await asyncio.gather(*(members.drop_left(op, member) for member in op.members))
 
     async def preview(self, op: Operation) -> Preview:
         """Show what the other members answer, and what cannot be undone."""

@@ -6,12 +6,15 @@ import hashlib
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
+import msgspec
 import pytest
 from gpuaas_contract.access import MACHINE_ACCESS, MachineAccess
+from gpuaas_contract.catalog import ArtifactRef
 from gpuaas_contract.instances import Instance
+from gpuaas_contract.operations import OperationKind
 from gpuaas_contract.runtime import STEP_REPORT
 from gpuaas_contract.wire import PAGE_SIZE_MAX
-from gpuaas_sdk.controller import App, Member, Operation
+from gpuaas_sdk.controller import App, Member, Operation, members, rules
 from gpuaas_sdk.controller.operation.machines import Machines
 from gpuaas_sdk.machine import Command, Completed
 from gpuaas_sdk.testing import FakeMachines, FakePlatform
@@ -209,6 +212,62 @@ async def test_a_decommission_leaves_no_artifact_of_this_and_the_previous_versio
         ended = await platform.ended(platform.request(instance, "decommission", force=True).operation_id)
         assert ended.status == "succeeded", ended.error
     assert {item.state for item in platform.placements} == {"removed"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "from_version", "to_version", "previous", "backs_out", "left"),
+    [
+        ("upgrade", "2", "3", "1", False, {"1"}),
+        ("upgrade", "2", "3", "", False, set()),
+        ("upgrade", "2", "1", "1", False, set()),
+        ("upgrade", "2", "3", "1", True, {"3"}),
+        ("rollback", "2", "1", "1", False, {"2"}),
+        ("rollback", "2", "1", "1", True, set()),
+        ("restart", "", "", "1", False, set()),
+    ],
+)
+def test_the_version_to_which_an_instance_cannot_return_is_left(
+    platform: FakePlatform,
+    kind: OperationKind,
+    from_version: str,
+    to_version: str,
+    previous: str,
+    backs_out: bool,
+    left: set[str],
+) -> None:
+    instance = platform.add_instance({"head": ["n1"]}, ready=True)
+    record = msgspec.structs.replace(
+        platform.request(instance, "stop"), kind=kind, from_version=from_version, to_version=to_version
+    )
+    now = msgspec.structs.replace(instance, app_version="2", previous_version=previous)
+    assert rules.versions_left(record, now, backs_out=backs_out)[0] == left
+
+
+async def test_an_upgrade_removes_what_neither_its_version_nor_the_one_before_uses(
+    app: App, platform: FakePlatform, working: Working
+) -> None:
+    @app.operation("upgrade")
+    async def upgrade(op: Operation) -> None:
+        (member,) = op.members
+        for name in ("server", "tools"):
+            await op.place(name, member)
+        await members.drop_left(op, member)
+        await op.report(member, status="ready")
+
+    tools = platform.artifacts.put("tools", b"the same in all versions")
+    servers = {f"{number}.0.0": platform.artifacts.put("server", b"%d" % number) for number in (1, 2, 3, 4)}
+    for version, server in servers.items():
+        listed = {"server": ArtifactRef(digest=server.digest), "tools": ArtifactRef(digest=tools.digest)}
+        platform.add_version(msgspec.structs.replace(app.manifest, version=version, artifacts=listed))
+    instance = platform.add_instance({"head": ["n1"]}, ready=True)
+    platform.records.instances[instance.instance_id] = msgspec.structs.replace(instance, app_version="1.0.0")
+    async with working():
+        for version in list(servers)[1:]:
+            now = platform.instance(instance.instance_id)
+            ended = await platform.ended(platform.request(now, "upgrade", to_version=version).operation_id)
+            assert ended.status == "succeeded", ended.error
+    placed = {item.digest for item in platform.placements if item.state == "placed"}
+    assert placed == {servers["3.0.0"].digest, servers["4.0.0"].digest, tools.digest}
 
 
 async def test_why_a_machine_kept_an_artifact_fails_the_operation(
