@@ -149,6 +149,17 @@ def unreachable_controller(machine: Machine, error: str) -> Finding:
     return _machine_silent(machine, error, f"gpuaas decommission {machine.instance} {_FORCED}")
 
 
+def unwatched(machine: Machine, error: str) -> Finding:
+    """Return the fault of a machine of slurmctld that answers, but on which the app's program for looking fails."""
+    return Finding(
+        "WatchFailed",
+        "degraded",
+        f"the program that looks at the cluster fails on {machine.name}, so nothing is known about its nodes: {error}",
+        f"python3 and the commands of Slurm must work there: gpuaas ssh {machine.name} -- "
+        "'python3 --version; scontrol ping; df -h /tmp; free -m'",
+    )
+
+
 def _machine_silent(machine: Machine, error: str, if_lost: str) -> Finding:
     if REFUSED in error:
         return _login_refused(machine, error)

@@ -48,7 +48,8 @@ async def look(cluster: Reconciliation, settings: Settings) -> None:
         line = await _watched(cluster, controller, settings)
     except (MachineUnreachable, Temporary, CommandFailed) as error:
         cluster.measured(gauges.unknown())
-        await _act(cluster, plan.blind(cluster.instance.name, cluster.members, controller, str(error)))
+        decided = plan.unwatched if isinstance(error, CommandFailed) else plan.blind
+        await _act(cluster, decided(cluster.instance.name, cluster.members, controller, str(error)))
     else:
         await _judge(cluster, line, people_of(await _people(cluster, settings)), settings)
         if cluster.measures:

@@ -21,6 +21,8 @@ CLOSER_LOOKS_MAX = 4
 JUDGED = frozenset({"ready", "degraded", "draining", "drained", "failed"})
 """Statuses in which a member is not joining or leaving, so that a look can judge it."""
 
+PEOPLE_CHANGED = "PeopleChanged: "
+"""Begins the reason of a repair that only gives people their place in Slurm."""
 NODES_KNOWN = "NodesKnown"
 """The condition that every node of Slurm belongs to a member."""
 
@@ -187,17 +189,14 @@ def _closing(verdict: Verdict, names: tuple[str, ...]) -> Verdict:
 
 def _with_people(words: checks.Machine, verdict: Verdict, seen: Observed, people: Sequence[Person]) -> Verdict:
     """Have the controller repaired if Slurm does not have the people of the project. Name the jobs of blocked users."""
-    if not (seen.scheduler.ok and seen.accounting.ok):
-        return verdict
+    if not (seen.scheduler.ok and seen.accounting.ok and seen.users_read):
+        return verdict  # The detail keeps what was read before.
     jobs, waiting = seen.blocked_jobs, _without_account(people, seen)
+    listed = {} if jobs is None else {"jobs_of_blocked_users": {login: some.text for login, some in jobs.items()}}
     named = msgspec.structs.replace(
         verdict,
-        reason=verdict.reason or _left_jobs(words, jobs),
-        detail=(verdict.detail or {})
-        | {
-            "jobs_of_blocked_users": {login: some.text for login, some in jobs.items()},
-            "people_without_account": waiting,
-        },
+        reason=verdict.reason or _left_jobs(words, jobs or {}),
+        detail=(verdict.detail or {}) | listed | {"people_without_account": waiting},
     )
     changed = project_people.changes(people, seen.associations, waiting).text
     if verdict.repair or not changed:
@@ -226,6 +225,15 @@ def blind(instance: str, members: Iterable[Member], controller: Member, error: s
     finding = silent(instance, members, controller, error)
     unknown = Condition("SchedulerAnswers", False, finding.code, finding.text)
     verdicts = (Verdict(controller.member_id, "failed", finding.text, finding.fix),) if is_judged(controller) else ()
+    return Decision((unknown,), verdicts)
+
+
+def unwatched(instance: str, members: Iterable[Member], controller: Member, error: str) -> Decision:
+    """Return the decision if the program that looks at the cluster fails. The machine answers, and jobs may run: nothing
+    is known, also not that something is wrong."""
+    finding = checks.unwatched(_words(instance, controller, tuple(members)), error)
+    unknown = Condition("SchedulerAnswers", None, finding.code, finding.text)
+    verdicts = (Verdict(controller.member_id, "degraded", finding.text, finding.fix),) if is_judged(controller) else ()
     return Decision((unknown,), verdicts)
 
 

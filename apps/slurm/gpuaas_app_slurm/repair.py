@@ -17,9 +17,10 @@ async def controller(op: Operation, settings: Settings) -> None:
     inputs = config.parse_inputs(op.instance.inputs)
 
     async def repair(member: Member, machine: Machine) -> None:
-        roles_here = roles.roles_on(op.members, member.allocation_id)
-        await repairs.controller(machine, roles_here, inputs.cluster_name, settings, op.say)
-        await _keep_jobs_off(op, machine)
+        if not _concerns_people_only(op):
+            roles_here = roles.roles_on(op.members, member.allocation_id)
+            await repairs.controller(machine, roles_here, inputs.cluster_name, settings, op.say)
+            await _keep_jobs_off(op, machine)
         await reports.sync_people(op, machine, inputs, settings)
 
     for member in op.to_do:
@@ -44,7 +45,7 @@ async def node(op: Operation, settings: Settings) -> None:
     async def repair_member(member: Member) -> None:
         _refuse_leaving(op, member)
         name = await reports.node_name(op, member)
-        state.refuse_reboot(name, await nodes.read(head, name))
+        _refuse_changed(op, name, await nodes.read(head, name))
         await _on_machine(op, member, settings, partial(repair, member))
         if member.component_key == roles.LOGIN:
             await login.report_ready(op, member, inputs.users[0])
@@ -52,6 +53,22 @@ async def node(op: Operation, settings: Settings) -> None:
             await _report(op, member, head)
 
     await op.each(op.to_do, repair_member)
+
+
+def _concerns_people_only(op: Operation) -> bool:
+    """Return whether the app requested the repair for its people. It must not put back files that a person changed."""
+    return op.by_steward and op.reason.startswith(plan.PEOPLE_CHANGED)
+
+
+def _refuse_changed(op: Operation, name: str, node: state.Node | None) -> None:
+    """Refuse what a person or Slurm has done to the node since the repair was requested: a restart of slurmd would undo
+    it."""
+    state.refuse_reboot(name, node)
+    if op.by_steward and node is not None and state.down_by_others(node):
+        raise Refused(
+            f"{node.reason_by} has set {name} to {node.slurm_state} ({node.reason}), so the app leaves it alone",
+            fix=f"to use it again: scontrol update nodename={name} state=resume",
+        )
 
 
 def _refuse_leaving(op: Operation, member: Member) -> None:

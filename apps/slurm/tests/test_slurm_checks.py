@@ -449,6 +449,27 @@ def test_a_person_without_a_unix_account_is_named_and_needs_no_repair() -> None:
     assert (verdict.repair, verdict.detail and verdict.detail["people_without_account"]) == ("", ["ada"])
 
 
+def test_users_and_jobs_that_could_not_be_read_are_shown_as_they_were_before() -> None:
+    before = {"people_without_account": ["tom"], "jobs_of_blocked_users": {"bob": "7"}}
+    controller = msgspec.structs.replace(CONTROLLER, adapter_detail=before)
+    for seen, waiting in (
+        (cluster(associations={}, users_read=False), ["tom"]),
+        (cluster(associations={"ada": True}, blocked_jobs=None), []),
+    ):
+        [verdict] = plan.decide("slurm", [controller], seen, {}, PEOPLE).verdicts
+        assert verdict.detail is not None
+        assert verdict.detail["people_without_account"] == waiting
+        assert verdict.detail["jobs_of_blocked_users"] == {"bob": "7"}
+
+
+def test_a_watch_that_fails_on_a_machine_that_answers_is_no_reason_to_give_the_cluster_up() -> None:
+    decision = plan.unwatched("slurm", [CONTROLLER, WORKER], CONTROLLER, "python3 ended with 1")
+    [verdict] = decision.verdicts
+    assert (verdict.status, verdict.reason.startswith("WatchFailed: ")) == ("degraded", True)
+    assert "decommission" not in verdict.fix
+    assert [condition.ok for condition in decision.conditions] == [None]
+
+
 def test_the_jobs_of_people_who_left_are_named_on_the_controller_with_the_command_that_ends_them() -> None:
     jobs = {"bob": BlockedJobs(22, ("7", "8"))}
     seen = cluster(associations={"ada": True, "bob": False}, blocked_jobs=jobs)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import structlog
 from fake_slurm import CLUSTER_NAME, SETTINGS, Cluster, deployed_cluster
+from gpuaas_app_slurm import plan
 from gpuaas_contract.operations import Operation
 from gpuaas_contract.permissions import CONTROLLER_KEYS
 from gpuaas_contract.posix import POSIX_PEOPLE, PosixPerson
@@ -132,6 +133,18 @@ async def test_of_many_machines_that_are_lost_at_once_each_is_found() -> None:
             cluster.machines.host(name).reachable = False
         shows(cluster, line(*(node(name, slurmd_port="silent", is_stale=True) for name in names)))
         await until(lambda: list(cluster.statuses().values()).count("failed") == len(names))
+
+
+async def test_a_person_who_joins_is_no_reason_to_put_back_a_file_that_someone_edited() -> None:
+    async with deployed_cluster(settings=OFTEN) as cluster:
+        edited = RECORDED["own"] | {"report": RECORDED["own"]["report"] | {"drift": ["/etc/slurm/slurm.conf"]}}
+        cluster.slurm.stopped_units = {"slurmdbd"}
+        cluster.platform.records.people.append(_person("grace", 20007))
+        shows(cluster, line(node("gpu-2"), own=edited, unplaced=["grace"]))
+        await until(lambda: [each.status for each in repairs(cluster)] == ["succeeded"])
+        assert repairs(cluster)[0].reason.startswith(plan.PEOPLE_CHANGED)
+        assert "grace" in cluster.slurm.accounting.users
+        assert cluster.slurm.stopped_units == {"slurmdbd"}, "the repair restarted more than it was requested for"
 
 
 async def test_a_worker_that_is_down_is_asked_and_repaired() -> None:

@@ -55,6 +55,8 @@ def test_the_watch_lists_the_jobs_of_blocked_users_only(tmp_path: Path, monkeypa
     listed = watch_program.blocked_jobs("|0\nada|0\nbob|0\nresearcher|\ntom|10")
     assert listed == {"ada": {"count": 30, "first": [str(number) for number in range(20)]}}
     assert watch_program.blocked_jobs("researcher|") == {}
+    program(tmp_path / "squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller'")
+    assert watch_program.blocked_jobs("ada|0") is None
 
 
 HEALTH_CHECK = Path(__file__).parent / "golden" / "health-check"

@@ -287,6 +287,22 @@ def test_a_sound_cluster_is_shown_with_the_reports_of_its_machines(slurm: Slurm,
 
 
 @pytest.mark.parametrize(
+    "extra", [{"rack": 1}, {"t": "now", "up": 1}, {"t": 1.0, "up": 1.0, "units": 5}, {"t": 1.0, "up": 1.0, "drift": 5}]
+)
+def test_what_a_person_wrote_into_the_extra_field_of_a_node_is_no_report_and_ends_no_watch(
+    slurm: Slurm, slurmd_port: int, extra: dict[str, Any]
+) -> None:
+    slurm.nodes(2, slurmd_port)
+    listed = json.loads((slurm.folder / "nodes.json").read_text())
+    listed["nodes"][0]["extra"] = json.dumps(extra)
+    (slurm.folder / "nodes.json").write_text(json.dumps(listed))
+    shown = look({})
+    first, second = (shown.nodes or {}).values()
+    assert (first.report, first.is_stale) == (None, True)
+    assert second.report is not None
+
+
+@pytest.mark.parametrize(
     "printed",
     [
         "|\nsacctmgr: error: slurm_persist_conn_open: Connection refused\n",

@@ -135,8 +135,10 @@ class Observed(msgspec.Struct, frozen=True):
     """User of Slurm -> whether the user can submit jobs."""
     unplaced: frozenset[str] = frozenset()
     """Unix accounts of people that are no users of Slurm yet."""
-    blocked_jobs: dict[str, BlockedJobs] = {}
-    """User who can not submit jobs -> their jobs that are left."""
+    users_read: bool = True
+    """False: accounting answered, but did not list its users."""
+    blocked_jobs: dict[str, BlockedJobs] | None = {}
+    """User who can not submit jobs -> their jobs that are left. None: squeue did not answer."""
     partitions: tuple[Changed, ...] = ()
     """What the running slurmctld has otherwise than slurm.conf."""
     move: dict[str, str] | None = None
@@ -170,7 +172,7 @@ class _Line(msgspec.Struct, frozen=True):
     version: str
     associations: str = ""
     unplaced: frozenset[str] = frozenset()
-    blocked_jobs: dict[str, BlockedJobs] = {}
+    blocked_jobs: dict[str, BlockedJobs] | None = {}
     partitions: tuple[Changed, ...] = ()
 
 
@@ -195,7 +197,7 @@ class _Ended(msgspec.Struct, frozen=True):
 def parse(line: str, cluster_name: str) -> Observed:
     """Return what a line of the watch shows. Raises ValueError for a line that is not whole."""
     try:
-        read = msgspec.json.decode(line, type=_Line)
+        read = _decoded(line)
     except msgspec.DecodeError as error:
         raise ValueError(f"the watch of the cluster printed no observation: {error}") from error
     return Observed(
@@ -205,11 +207,32 @@ def parse(line: str, cluster_name: str) -> Observed:
         own=Reported() if read.own.is_stale else read.own,
         version=read.version,
         associations=_associations(read.associations),
+        users_read=bool(read.associations),
         unplaced=read.unplaced,
         blocked_jobs=read.blocked_jobs,
         partitions=read.partitions,
         move=read.own.report.move if read.own.report else None,
     )
+
+
+def _decoded(line: str) -> _Line:
+    """Decode a line. People can write what they like where machines report, so a report that is none is left out."""
+    try:
+        return msgspec.json.decode(line, type=_Line)
+    except msgspec.ValidationError:
+        fields = msgspec.json.decode(line, type=dict[str, Any])
+        for reported in (fields.get("own"), *(fields.get("nodes") or [])):
+            if isinstance(reported, dict) and not _is_report(reported.get("report")):
+                reported |= {"report": None, "is_stale": True}
+        return msgspec.convert(fields, _Line)
+
+
+def _is_report(fields: Any) -> bool:
+    try:
+        msgspec.convert(fields, Report | None)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def parse_ended(line: str) -> str | None:

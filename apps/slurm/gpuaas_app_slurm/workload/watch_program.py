@@ -149,13 +149,18 @@ def unplaced(associations: str) -> list[str]:
     return sorted(row[0] for row in rows if row[5:6] == [f"{PEOPLE}/{row[0]}"] and row[0] not in placed)
 
 
-def blocked_jobs(associations: str) -> dict[str, Any]:
-    """Return the jobs of users who may not submit any more: people who left. It costs nothing if there are none."""
+def blocked_jobs(associations: str) -> dict[str, Any] | None:
+    """Return the jobs of users who may not submit any more: people who left. It costs nothing if there are none. None
+    if squeue did not answer."""
     blocked = [line.split("|")[0] for line in associations.splitlines() if line.endswith("|0") and line[0] != "|"]
     if not blocked:
         return {}
+    lines = run("squeue", "-h", "-o", "%u|%i", "-u", ",".join(blocked)).splitlines()
+    # A user without a Unix account has no jobs. Every other error means that jobs may be missing.
+    if any("|" not in line and "Invalid user" not in line for line in lines):
+        return None
     jobs: dict[str, list[str]] = {}
-    for line in run("squeue", "-h", "-o", "%u|%i", "-u", ",".join(blocked)).splitlines():
+    for line in lines:
         user, _, job = line.partition("|")
         if user in blocked and job:
             jobs.setdefault(user, []).append(job)
@@ -184,7 +189,7 @@ def ended_jobs(seen: dict[str, Any]) -> str:
 
 def node_facts(node: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any]:
     name = node["name"]
-    report = parsed(node.get("extra", ""))
+    report = parsed_report(node.get("extra", ""))
     return {
         "name": name,
         "address": node.get("address") or name,
@@ -204,7 +209,7 @@ def node_facts(node: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any]:
 def own_report(seen: dict[str, Any]) -> dict[str, Any]:
     try:
         with open(REPORT) as file:
-            report = parsed(file.read())
+            report = parsed_report(file.read())
     except OSError:
         report = None
     return {"report": without_times(report), **freshness("", report, seen), "is_stale": own_is_stale(report, seen)}
@@ -339,6 +344,14 @@ def minutes(limit: str) -> str:
 def listed_nodes(text: str) -> list[Any]:
     answer = parsed(text)
     return [] if answer is None else answer.get("nodes", [])
+
+
+def parsed_report(text: str) -> dict[str, Any] | None:
+    """Return the report of a machine. None for something else: people can write what they like into `extra`."""
+    report = parsed(text)
+    if report is None or not all(type(report.get(name)) in (int, float) for name in ("t", "up")):
+        return None
+    return report
 
 
 def parsed(text: str) -> dict[str, Any] | None:

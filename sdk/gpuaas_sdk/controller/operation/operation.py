@@ -87,6 +87,8 @@ class Operation:
         """The id of the user or service account that requested the operation."""
         self.force = record.force
         """True: the requester accepts that work is interrupted. No evidence is needed then."""
+        self.by_steward = record.by_steward
+        """True: the app itself requested the operation between operations, not a person."""
         self.attempt = record.attempts
         """The number of claims so far: 1 at the first claim, more after a crash or a retry."""
         self.stop_after_failures = record.stop_after_failures
