@@ -229,8 +229,8 @@ def blind(instance: str, members: Iterable[Member], controller: Member, error: s
 
 
 def unwatched(instance: str, members: Iterable[Member], controller: Member, error: str) -> Decision:
-    """Return the decision if the program that looks at the cluster fails. The machine answers, and jobs may run: nothing
-    is known, also not that something is wrong."""
+    """Return the decision if the program that looks at the cluster fails. The machine answers, and jobs may run:
+    nothing is known about nodes."""
     finding = checks.unwatched(_words(instance, controller, tuple(members)), error)
     unknown = Condition("SchedulerAnswers", None, finding.code, finding.text)
     verdicts = (Verdict(controller.member_id, "degraded", finding.text, finding.fix),) if is_judged(controller) else ()
