@@ -122,7 +122,9 @@ def _choices(schema: Mapping[str, Any], choices: Choices, *, required: bool) -> 
     if picker:
         return choices.get(picker, ())
     is_boolean = schema.get("type") == "boolean"
-    offered = {"true": "yes", "false": "no"} if is_boolean else {str(item): str(item) for item in schema.get("enum", [])}
+    offered = (
+        {"true": "yes", "false": "no"} if is_boolean else {str(item): str(item) for item in schema.get("enum", [])}
+    )
     # Without a default, a field that may be left out has an empty choice.
     empty = [] if required or "default" in schema or not offered else [Choice("", "(not set)")]
     return [*empty, *(Choice(item, label) for item, label in offered.items())]
