@@ -91,18 +91,18 @@ def clock(moment: datetime.datetime) -> markupsafe.Markup:
 def references(text: str, session: Any, project: str) -> markupsafe.Markup:
     """Return a text of the platform with times as people write them, and with ids by name or short, as links."""
 
-    def shown(found: re.Match[str]) -> str:
-        whole, kind = found[0], found[1]
+    def shown(match: re.Match[str]) -> str:
+        whole, kind = match[0], match[1]
         if not kind:
-            return clock(datetime.datetime.fromisoformat(whole))
+            try:
+                return clock(datetime.datetime.fromisoformat(whole))
+            except ValueError:  # people can write 30 February
+                return whole
         url = f"{link('p', project)}/{_PAGES[kind]}{whole}" if kind in _PAGES else ""
-        tag = markupsafe.Markup(
-            '<a class="id" href="{}" title="{}">{}</a>' if url else '<span class="id{}" title="{}">{}</span>'
-        )
-        return tag.format(url, whole, session.names.get(whole) or f"{kind}_…{whole[-6:]}")
+        tag = '<a class="id" href="{}" title="{}">{}</a>' if url else '<span class="id{}" title="{}">{}</span>'
+        return markupsafe.Markup(tag).format(url, whole, session.names.get(whole) or f"{kind}_…{whole[-6:]}")
 
-    with_breaks = _DOT.sub(".<wbr>", str(markupsafe.escape(text)))
-    return markupsafe.Markup(_REFERENCE.sub(shown, with_breaks))
+    return markupsafe.Markup(_REFERENCE.sub(shown, _DOT.sub(".<wbr>", str(markupsafe.escape(text)))))
 
 
 def prose(text: str) -> markupsafe.Markup:

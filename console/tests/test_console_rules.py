@@ -468,6 +468,8 @@ def test_a_time_in_a_text_has_its_day_and_is_exact_in_its_title() -> None:
     shown = view.references("closes_at=2019-03-04T05:06:07.089Z", session, "")
     exact = "2019-03-04T05:06:07Z"
     assert shown == f'closes_at=<time datetime="{exact}" title="{exact}">4 Mar 2019 05:06</time>'
+    for no_time in ("2026-02-30T00:00:00Z", "0000-01-01T00:00:00Z", "2026-01-01T25:00:00Z"):
+        assert view.references(no_time, session, "") == no_time, "people can write such a text"
     now = datetime.datetime.now(datetime.UTC)
     assert f">{now.day} {now:%b %H:%M:%S}</time>" in view.clock(now)
 
