@@ -121,9 +121,10 @@ def facts(row: Any, shape: Table) -> Lines:
     return aligned([[title, flat(text)] for title, text in texts if text])
 
 
-def cells(row: Any, shape: Table, *, wide: bool = False) -> list[str]:
+def cells(row: Any, shape: Table, *, wide: bool = False, spaces: bool = False) -> list[str]:
+    """Return the cells of a row. With `spaces` all of them keep their spaces, and not only the last one."""
     *first, last = [_text(row, column.value, column.title) for column in shape.shown(wide)]
-    return [*(cell(text, spaces=False) for text in first), cell(last, spaces=True)]
+    return [*(cell(text, spaces=spaces) for text in first), cell(last, spaces=True)]
 
 
 def aligned(cells: Sequence[Sequence[str]]) -> Lines:

@@ -114,6 +114,7 @@ def test_an_error_ends_with_the_next_command() -> None:
 def test_only_the_last_cell_of_a_table_has_spaces() -> None:
     shape = output.table("A B", A=lambda row: row[0], B=lambda row: row[1])
     assert output.listing([("x y", "p q"), ("", "")], shape) == ["A    B", "x_y  p q", "-    -"]
+    assert output.cells(("x y", "p q"), shape, spaces=True) == ["x y", "p q"], "a page does not split lines"
 
 
 def test_ids_that_do_not_fit_the_window_are_shortened_but_not_the_first() -> None:

@@ -103,6 +103,11 @@ LABELS = {
     "skus": "SKUs",
     "ttl_s": "Valid for, in seconds",
     "public_key_pem": "Public key in PEM form",
+    "allocations_max": "Most allocations",
+    "instances_max": "Most instances",
+    "members_max": "Most members",
+    "members_per_instance_max": "Most members of an instance",
+    "artifact_bytes_max": "Most bytes of artifacts",
 }
 """Field -> label, where its name is no good one."""
 _TOKEN = "source_token"  # noqa: S105 - the name of a field

@@ -121,10 +121,13 @@ def _choices(schema: Mapping[str, Any], choices: Choices, *, required: bool) -> 
     picker = schema.get("x-gpuaas-picker") or _items(schema).get("x-gpuaas-picker")
     if picker:
         return choices.get(picker, ())
-    offered = ["true", "false"] if schema.get("type") == "boolean" else [str(item) for item in schema.get("enum", [])]
+    is_boolean = schema.get("type") == "boolean"
+    offered = (
+        {"true": "yes", "false": "no"} if is_boolean else {str(item): str(item) for item in schema.get("enum", [])}
+    )
     # Without a default, a field that may be left out has an empty choice.
     empty = [] if required or "default" in schema or not offered else [Choice("", "(not set)")]
-    return [*empty, *(Choice(item, item) for item in offered)]
+    return [*empty, *(Choice(item, label) for item, label in offered.items())]
 
 
 def _shown(widget: Widget, value: Any) -> str | list[str]:

@@ -45,7 +45,7 @@ class Session:
     remembered: dict[tuple[str, ...], tuple[datetime.datetime, Any]] = field(default_factory=dict)
     """Answers that are read again only after some time: manifests and permissions."""
     names: dict[str, str] = field(default_factory=dict)
-    """Id of a person or a program -> its name, of the projects whose pages were read."""
+    """Id of a project, a person or a program -> its name, of the projects whose pages were read."""
     readings: dict[tuple[str, str], str] = field(default_factory=dict)
     """Instance id and action -> the operation that reads this table of the app, if it has not ended yet."""
 

@@ -5,7 +5,7 @@ import json
 import re
 import shlex
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -17,15 +17,21 @@ from gpuaas_cli.show import steps, story
 _TONES = {
     "good": "running ready succeeded success active published verified approved true healthy promoted clean closed",
     "warn": "degraded draining cordoned deprecated quarantined used unknown drained stopped lost warning refused false",
-    "bad": "failed failure release_failed withdrawn revoked failed_verification expired open error",
+    "bad": "failed failure release_failed withdrawn revoked failed_verification expired error",
     "busy": "requested deploying provisioning joining accepted starting stopping upgrading rolling_back reconfiguring "
-    "deleting removing cancelling releasing pending sanitising queued",
+    "deleting removing cancelling releasing pending sanitising queued open",
 }
 TONES = {state: tone for tone, states in _TONES.items() for state in states.split()}
 """State -> tone. Every other state is `idle`."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Characters that terminals act on, without tab and newline, and those that change the order in which text is shown."""
 _CODE = re.compile(r"`([^`\n]+)`")
+_REFERENCE = re.compile(r"\b([a-z]+)_[0-9a-z]{26}\b|\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
+"""An id or a time in a text of the platform."""
+_DOT = re.compile(r"(?<=[a-z])\.(?=[a-z])")
+"""Where a long name such as `catalog.version.publish` can be broken."""
+_PAGES = {"op": "operations/", "inst": "instances/", "cor": "triage?correlation_id="}
+"""Kind of an id -> where a project shows what has it."""
 _ACRONYMS = {"gpus": "GPUs", "cpus": "CPUs", "mb": "MB", "id": "id", "sku": "SKU", "ssh": "SSH"}
 ICONS = {"good": "✓", "warn": "!", "bad": "✕", "busy": "◔", "idle": "–"}
 
@@ -75,6 +81,30 @@ def who(actor: str, session: Any) -> markupsafe.Markup:
     return markupsafe.Markup('<span title="{}">{}</span>').format(actor_id, text)
 
 
+def clock(moment: datetime.datetime) -> markupsafe.Markup:
+    """Return a time with its day, as people write it. The title is exact."""
+    exact, utc = output.clock_time(moment), moment.astimezone(datetime.UTC)
+    text = f"{utc:%-d %b %H:%M:%S}" if utc.year == output.now().year else f"{utc:%-d %b %Y %H:%M}"
+    return markupsafe.Markup('<time datetime="{}" title="{}">{}</time>').format(exact, exact, text)
+
+
+def references(text: str, session: Any, project: str) -> markupsafe.Markup:
+    """Return a text of the platform with times as people write them, and with ids by name or short, as links."""
+
+    def shown(match: re.Match[str]) -> str:
+        whole, kind = match[0], match[1]
+        if not kind:
+            try:
+                return clock(datetime.datetime.fromisoformat(whole))
+            except ValueError:  # people can write 30 February
+                return whole
+        url = f"{link('p', project)}/{_PAGES[kind]}{whole}" if kind in _PAGES else ""
+        tag = '<a class="id" href="{}" title="{}">{}</a>' if url else '<span class="id{}" title="{}">{}</span>'
+        return markupsafe.Markup(tag).format(url, whole, session.names.get(whole) or f"{kind}_…{whole[-6:]}")
+
+    return markupsafe.Markup(_REFERENCE.sub(shown, _DOT.sub(".<wbr>", str(markupsafe.escape(text)))))
+
+
 def prose(text: str) -> markupsafe.Markup:
     """Return a text of the contract with its `code` in backticks as code."""
     return markupsafe.Markup(_CODE.sub(r"<code>\1</code>", str(markupsafe.escape(text))))
@@ -88,8 +118,8 @@ def link(*parts: str, **query: Any) -> str:
 
 
 def heading(title: str) -> str:
-    """Return the title of a column of the command line as people write it: `MEMORY_MB` becomes `Memory MB`."""
-    words = title.replace("_", " ").lower().split()
+    """Return a name of a program as people write it: `MEMORY_MB` is `Memory MB`, `SchedulerAnswers` two words."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[_.]", " ", title).lower().split()
     text = " ".join(_ACRONYMS.get(word, word) for word in words)
     return text[:1].upper() + text[1:]
 
@@ -120,17 +150,8 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        "badge": badge,
-        "work": work,
-        "when": when,
-        "tone": tone,
-        "who": who,
-        "prose": prose,
-        "value": value,
-        "heading": heading,
-        "clock": output.clock_time,
-    }
+    filters: list[Callable[..., Any]] = [badge, work, when, tone, who, prose, value, heading, clock, references]
+    environment.filters |= {function.__name__: function for function in filters}
     environment.globals |= {
         "link": link,
         "line": line,

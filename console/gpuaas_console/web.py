@@ -17,7 +17,7 @@ from gpuaas_contract import errors
 from gpuaas_contract.bindings import PROJECT_BINDING_LIST
 from gpuaas_contract.catalog import PROJECT_APP_GET, Manifest
 from gpuaas_contract.endpoint import AnyEndpoint, Endpoint
-from gpuaas_contract.identity import PROJECT_GET, SERVICE_ACCOUNT_LIST
+from gpuaas_contract.identity import PROJECT_GET, SERVICE_ACCOUNT_LIST, Project
 from gpuaas_contract.instances import Instance
 from gpuaas_contract.org_accounts import ACCEPTED_LIST
 from gpuaas_contract.policy import CAN_I, CanI
@@ -99,13 +99,9 @@ class Visit:
         """Return the manifest of the instance's version; none if the project may not read it any more."""
 
         async def read() -> Manifest | None:
-            try:
-                row = await self.calls(instance.project_id).call(
-                    PROJECT_APP_GET, app_slug=instance.app_slug, version=instance.app_version
-                )
-            except (errors.NotFound, errors.PermissionDenied):
-                return None
-            return row.manifest
+            path: dict[str, Any] = {"app_slug": instance.app_slug, "version": instance.app_version}
+            row = await or_none(self.calls(instance.project_id).call(PROJECT_APP_GET, **path))
+            return row.manifest if row else None
 
         return await self.remember(read, "manifest", instance.project_id, instance.app_slug, instance.app_version)
 
@@ -124,13 +120,17 @@ class Visit:
         place = self.project if "{project_id}" in endpoint.path else ""
         return await self.remember(functools.partial(self._why_not, key, place), "may", place, key)
 
+    async def here(self) -> Project:
+        return await self.remember(lambda: self.calls().call(PROJECT_GET), "project", self.project)
+
     async def org(self) -> str:
         """Return the id of the project's organisation."""
+        return (await self.here()).org_id
 
-        async def read() -> str:
-            return (await self.calls().call(PROJECT_GET)).org_id
-
-        return await self.remember(read, "org", self.project)
+    async def learn_project(self) -> None:
+        """Read how the project is called: every page shows it."""
+        if self.project and self.project not in self.session.names and (project := await or_none(self.here())):
+            self.session.names[self.project] = project.name
 
     async def _why_not(self, permission: str, project: str, org: str = "") -> str:
         answer = await self.calls().call(CAN_I, CanI(permission=permission, project_id=project, org_id=org))
@@ -253,7 +253,9 @@ def signed_in(page: Page) -> Callable[[Request], Awaitable[Response]]:
             if not secrets.compare_digest(form.text("csrf").encode(), session.csrf.encode()):
                 raise forged()
         try:
-            return await page(Visit(request, session, form))
+            visit = Visit(request, session, form)
+            await visit.learn_project()
+            return await page(visit)
         except SIGN_IN_AGAIN:
             await sessions.end(session_id)
             return to_sign_in(request)

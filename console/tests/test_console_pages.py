@@ -97,7 +97,7 @@ def test_a_session_is_ended_with_its_button_or_with_the_command_line_beside_it(
     other = visitor()
     other.sign_in("admin", console.server.password)
     page = other.page("/sessions")
-    current = re.search(r'class="mono">(\S+)</span> <span[^>]*>.*?this one', page)
+    current = re.search(r'title="(ses_\w+)">\S+</span> <span[^>]*>.*?this one', page)
     assert current
     line = f"gpuaas session end {current[1]}"
     assert line not in page, "people sign out to end the session of this page"
@@ -152,7 +152,7 @@ def test_the_instance_page_has_members_health_access_and_why_a_control_is_off(ad
     for text in ("gpu-2", "worker", "http://192.0.2.1", "Say hello", "Observed by the app", "Details from the app"):
         assert text in page
     assert "The instance was never upgraded: there is no previous version." in page
-    assert re.search("<dt>head_allocation</dt><dd>gpu-1</dd>", page), "the machine and not the id of its allocation"
+    assert re.search("<dt>Head allocation</dt><dd>gpu-1</dd>", page), "the machine and not the id of its allocation"
 
 
 def test_a_control_of_members_that_is_off_can_have_the_focus_and_its_reason_is_text_of_the_page(
@@ -421,7 +421,7 @@ def test_an_action_of_the_app_is_a_form_and_its_result_a_typed_table(admin: Any)
     assert re.search(r"Longest stay <span[^>]*>\[h\]", page)
     assert re.search(r'<td[^>]* class="number">1.5</td>', page)
     assert "2 guests" in page
-    assert re.search(r"Answer of \d{4}-\d\d-\d\d", page)
+    assert re.search(r'Answer of <time datetime="\d{4}-\d\d-\d\d', page)
     assert "Refresh</button>" in page
     missing = admin.post(f"{LAB}/actions/greet", key=uuid.uuid4().hex)
     assert missing.status_code == 400
@@ -487,9 +487,25 @@ def test_home_shows_a_limit_that_is_nearly_used_and_a_key_that_ends(
     assert f"robot</strong> its key {key} ends at " in page
 
 
+def test_a_list_has_short_ids_as_links_and_all_columns_have_them_whole(admin: Any, failed_add: str) -> None:
+    page, whole = (admin.page("PROJECT/records/events", wide=wide) for wide in ("", "1"))
+    assert re.search(rf'<a class="id" href="[^"]*/operations/{failed_add}" title="{failed_add}">op_…\w{{6}}</a>', page)
+    assert f"operation_id={failed_add}" in whole
+    assert "Cursor" in whole
+    assert "Cursor" not in page
+
+
+def test_the_project_of_a_page_is_shown_by_its_name(admin: Any, visitor: Visitor, console: Console) -> None:
+    assert re.search('class="place"[^>]*>.*research</a>', admin.page("PROJECT/records"))
+    stranger = visitor()
+    console.cli("user", "create", "sara", "--password", given="a long password 1\n")
+    stranger.sign_in("sara", "a long password 1")
+    assert "research" not in stranger.get("PROJECT/records").text
+
+
 def test_the_newest_operations_and_audit_rows_come_first(admin: Any, console: Console) -> None:
     deploy = operations(console, "deploy")[0]["operation_id"]
-    rows = re.findall(r"<td[^>]*>(op_[a-z0-9]+)</td>", admin.page("PROJECT/records/operations"))
+    rows = re.findall(r"<td[^>]*><a[^>]*>(op_[a-z0-9]+)</a></td>", admin.page("PROJECT/records/operations"))
     assert rows == sorted(rows, reverse=True)
     assert deploy == rows[-1]
     items = console.cli("audit", "list", "--platform", "--order", "newest", "-o", "json").json["items"]
@@ -653,7 +669,7 @@ def test_events_are_shown_newest_first_in_pages(admin: Any, console: Console) ->
     page = admin.page("PROJECT/records/events")
     rows = console.cli("get", "events", "-o", "json").json["items"]
     newest = max(row["cursor"] for row in rows)
-    assert page.index(max(rows, key=lambda row: row["cursor"])["type"]) > 0
+    assert page.index(max(rows, key=lambda row: row["cursor"])["type"].replace(".", ".<wbr>")) > 0
     some = sorted(row["cursor"] for row in rows)[len(rows) // 2]
     older = admin.page("PROJECT/records/events", before=str(some))
     shown = [row for row in rows if row["cursor"] < some]

@@ -25,7 +25,7 @@ from gpuaas_console import (
     view,
     web,
 )
-from gpuaas_console.pages import action_table
+from gpuaas_console.pages import action_table, records
 from gpuaas_contract.artifacts import ArtifactStorage
 from gpuaas_contract.bindings import PROJECT_BINDING_LIST
 from gpuaas_contract.catalog import DetailSpec, Manifest
@@ -445,6 +445,53 @@ def test_an_id_is_shown_with_its_name_if_it_has_one() -> None:
 def test_code_in_backticks_is_shown_as_code_and_the_rest_as_text() -> None:
     assert view.prose("Run `gpuaas get`; <b>") == "Run <code>gpuaas get</code>; &lt;b&gt;"
     assert view.prose("`<script>`") == "<code>&lt;script&gt;</code>"
+
+
+ID = "01m7qqmn0j0005s0t34czncg9r"
+
+
+def test_a_text_has_names_or_short_ids_and_links_to_their_pages() -> None:
+    session: Any = SimpleNamespace(names={f"proj_{ID}": "<b>"})
+
+    def shown(text: str) -> str:
+        return str(view.references(text, session, "a/b"))
+
+    assert shown(f"in proj_{ID}") == f'in <span class="id" title="proj_{ID}">&lt;b&gt;</span>'
+    assert shown(f"mem_{ID}") == f'<span class="id" title="mem_{ID}">mem_…zncg9r</span>'
+    assert shown(f"op_{ID}.") == f'<a class="id" href="/p/a%2Fb/operations/op_{ID}" title="op_{ID}">op_…zncg9r</a>.'
+    assert f'href="/p/a%2Fb/triage?correlation_id=cor_{ID}"' in shown(f"cor_{ID}")
+    assert shown("<script>apps.member.changed 1.0.0") == "&lt;script&gt;apps.<wbr>member.<wbr>changed 1.0.0"
+
+
+def test_a_time_in_a_text_has_its_day_and_is_exact_in_its_title() -> None:
+    session: Any = SimpleNamespace(names={})
+    shown = view.references("closes_at=2019-03-04T05:06:07.089Z", session, "")
+    exact = "2019-03-04T05:06:07Z"
+    assert shown == f'closes_at=<time datetime="{exact}" title="{exact}">4 Mar 2019 05:06</time>'
+    for no_time in ("2026-02-30T00:00:00Z", "0000-01-01T00:00:00Z", "2026-01-01T25:00:00Z"):
+        assert view.references(no_time, session, "") == no_time, "people can write such a text"
+    now = datetime.datetime.now(datetime.UTC)
+    assert f">{now.day} {now:%b %H:%M:%S}</time>" in view.clock(now)
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("MEMORY_MB", "Memory MB"),
+        ("SchedulerAnswers", "Scheduler answers"),
+        ("operation.ended", "Operation ended"),
+        ("head_allocation", "Head allocation"),
+    ],
+)
+def test_a_name_of_a_program_is_shown_as_words(name: str, title: str) -> None:
+    assert view.heading(name) == title
+
+
+def test_a_list_leaves_out_columns_without_values() -> None:
+    lines = [records.Line(["gpu-1", "-", "7", ""], []), records.Line(["gpu-2", "-", "8", "broken"], [])]
+    titles, shown = records.filled(["NAME", "ZONE", "CURSOR", "WHY"], lines)
+    assert titles == ["NAME", "WHY"]
+    assert [line.cells for line in shown] == [["gpu-1", ""], ["gpu-2", "broken"]]
 
 
 def test_a_state_is_shown_with_colour_icon_and_text() -> None:

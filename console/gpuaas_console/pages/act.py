@@ -8,20 +8,9 @@ from typing import Any
 
 import msgspec
 from gpuaas_cli.show import steps
-from gpuaas_contract import meanings
+from gpuaas_contract import instances, meanings
 from gpuaas_contract.catalog import PROJECT_APP_LIST, Manifest
 from gpuaas_contract.errors import ApiError
-from gpuaas_contract.instances import (
-    INSTANCE_GET,
-    MEMBER_LIST,
-    ChangeInstance,
-    Decommission,
-    Instance,
-    Member,
-    MemberOperationRequest,
-    ReconfigureInstance,
-    UpgradeInstance,
-)
 from gpuaas_contract.operations import Operation
 from gpuaas_contract.protocol import request as rules
 from starlette.responses import Response
@@ -35,7 +24,12 @@ from gpuaas_console.web import Failure, Form, Visit
 CHECK_S = 25.0
 """The platform waits up to ten seconds for the app's controller to answer a preview."""
 
-Body = MemberOperationRequest | ChangeInstance | UpgradeInstance | ReconfigureInstance
+Body = (
+    instances.MemberOperationRequest
+    | instances.ChangeInstance
+    | instances.UpgradeInstance
+    | instances.ReconfigureInstance
+)
 
 
 @dataclass(frozen=True)
@@ -43,9 +37,9 @@ class Subject:
     """The instance that an act changes, and what people can choose."""
 
     act: Act
-    instance: Instance
+    instance: instances.Instance
     manifest: Manifest
-    members: Sequence[Member]
+    members: Sequence[instances.Member]
     machines: Sequence[forms.Choice]
     versions: Sequence[str]
     more: bool
@@ -54,7 +48,7 @@ class Subject:
     """What force does, if the act and the person can use it."""
 
     @property
-    def fitting(self) -> list[Member]:
+    def fitting(self) -> list[instances.Member]:
         return [member for member in self.members if controls.fits(self.manifest, member, self.act.verb)]
 
     @property
@@ -95,7 +89,10 @@ async def show(visit: Visit) -> Response:
 
 def _page(visit: Visit, subject: Subject, given: Form, body: Body, outcome: Outcome) -> Response:
     schema, only = subject.manifest.deploy_form, set(rules.changeable(subject.manifest))
-    values = {**subject.instance.inputs, **(body.inputs or {} if isinstance(body, ReconfigureInstance) else {})}
+    values = {
+        **subject.instance.inputs,
+        **(body.inputs or {} if isinstance(body, instances.ReconfigureInstance) else {}),
+    }
     fields = forms.fields(schema, values, {}, outcome.errors, only) if subject.act.needs == "inputs" else []
     page = view.link("p", visit.project, "instances", subject.instance.instance_id)
     path = {"project_id": visit.project, "instance_id": subject.instance.instance_id}
@@ -128,7 +125,7 @@ async def _subject(visit: Visit, given: Form) -> Subject:
     verb, chosen_page = given.text("verb"), of_instance.filters(given)
     calls = visit.calls()
     act = controls.ACTS.get(verb)
-    instance = await calls.call(INSTANCE_GET, instance_id=visit.path("instance"))
+    instance = await calls.call(instances.INSTANCE_GET, instance_id=visit.path("instance"))
     manifest = await visit.manifest(instance)
     if act is None or manifest is None:
         raise Failure(
@@ -137,12 +134,12 @@ async def _subject(visit: Visit, given: Form) -> Subject:
             f"{instance.app_slug} {instance.app_version} offers no such change here.",
             "Go back to the instance.",
         )
-    members, following = await visit.one_page(MEMBER_LIST, chosen_page, instance_id=instance.instance_id)
+    members, following = await visit.one_page(instances.MEMBER_LIST, chosen_page, instance_id=instance.instance_id)
     machines, versions = await asyncio.gather(_machines(visit, act), _versions(visit, act, instance))
     members.sort(key=lambda item: (item.component_key, len(item.node_name), item.node_name))
     more = bool(following or given.text("page"))
     may_force = act.can_be_forced and not (await visit.may([controls.FORCE]))[controls.FORCE]
-    force = meanings.of(ChangeInstance)["force"] if may_force else ""
+    force = meanings.of(instances.ChangeInstance)["force"] if may_force else ""
     return Subject(act, instance, manifest, members, machines, versions, more, force)
 
 
@@ -150,7 +147,7 @@ async def _machines(visit: Visit, act: Act) -> Sequence[forms.Choice]:
     return await pickers.allocations(visit) if "machines" in act.needs else []
 
 
-async def _versions(visit: Visit, act: Act, instance: Instance) -> list[str]:
+async def _versions(visit: Visit, act: Act, instance: instances.Instance) -> list[str]:
     if act.needs != "version":
         return []
     offered = [item for item in await visit.calls().every(PROJECT_APP_LIST) if item.app_slug == instance.app_slug]
@@ -162,7 +159,7 @@ def _body(subject: Subject, given: Form) -> tuple[Body, dict[str, str]]:
     """Return the request, and an error for each field that cannot be read."""
     verb, reason = subject.act.verb, given.text("reason")
     if subject.act.of_members:
-        return MemberOperationRequest(
+        return instances.MemberOperationRequest(
             kind=verb,  # type: ignore[arg-type]
             component_key=given.text("role") if verb == "add" else "",
             allocation_ids=given.every("machine"),
@@ -171,13 +168,13 @@ def _body(subject: Subject, given: Form) -> tuple[Body, dict[str, str]]:
         ), {}
     if verb == "upgrade":
         newest = subject.versions[0] if subject.versions else ""
-        return UpgradeInstance(version=given.text("version") or newest, reason=reason), {}
+        return instances.UpgradeInstance(version=given.text("version") or newest, reason=reason), {}
     if verb == "reconfigure":
         inputs, errors = forms.read(subject.manifest.deploy_form, given, set(rules.changeable(subject.manifest)))
         present = subject.instance.inputs
         changed = {name: value for name, value in inputs.items() if value != _present(subject, present, name)}
-        return ReconfigureInstance(inputs=changed, reason=reason), errors
-    return (Decommission if verb == "decommission" else ChangeInstance)(reason=reason), {}
+        return instances.ReconfigureInstance(inputs=changed, reason=reason), errors
+    return (instances.Decommission if verb == "decommission" else instances.ChangeInstance)(reason=reason), {}
 
 
 def _present(subject: Subject, inputs: Mapping[str, Any], name: str) -> Any:
@@ -230,6 +227,6 @@ async def _send(
 
 
 def _line(visit: Visit, subject: Subject, body: Body) -> str:
-    if isinstance(body, MemberOperationRequest):
+    if isinstance(body, instances.MemberOperationRequest):
         return commands.member(body, subject.instance.name, visit.project)
     return commands.whole(subject.act.verb, body, subject.instance.name, visit.project)

@@ -4,14 +4,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
-from gpuaas_contract.catalog import (
-    ENTITLEMENT_LIST,
-    ENTITLEMENT_SET,
-    PROJECT_APP_GET,
-    PROJECT_APP_LIST,
-    VERSION_LIST,
-    AppVersion,
-)
+from gpuaas_contract import catalog
 from gpuaas_contract.controllers import CONTROLLER_LIST
 from gpuaas_contract.entitlement_requests import ENTITLEMENT_REQUEST_CREATE, OFFER_LIST
 from gpuaas_contract.errors import NotFound, PermissionDenied
@@ -23,10 +16,10 @@ from gpuaas_console.web import Visit, or_none
 
 async def show(visit: Visit) -> Response:
     calls = visit.calls()
-    newest = _newest(await calls.every(PROJECT_APP_LIST))
+    newest = _newest(await calls.every(catalog.PROJECT_APP_LIST))
     shown = {app.app_slug for app in newest}
     offers = [item for item in await calls.every(OFFER_LIST) if item.app_slug not in shown]
-    drafts = await or_none(calls.every(VERSION_LIST)) or []
+    drafts = await or_none(calls.every(catalog.VERSION_LIST)) or []
     known = shown | {item.app_slug for item in offers}
     return visit.page(
         "catalog.html",
@@ -34,15 +27,15 @@ async def show(visit: Visit) -> Response:
         offers=offers,
         drafts=[item for item in _newest(drafts) if item.app_slug not in known and item.state == "registered"],
         may_request=not await visit.why_not(ENTITLEMENT_REQUEST_CREATE),
-        may_entitle=not await visit.why_not(ENTITLEMENT_SET),
+        may_entitle=not await visit.why_not(catalog.ENTITLEMENT_SET),
     )
 
 
 async def app(visit: Visit) -> Response:
     calls, slug, version = visit.calls(), visit.path("app"), visit.path("version")
-    chosen = await calls.call(PROJECT_APP_GET, app_slug=slug, version=version)
-    versions = [item for item in await calls.every(PROJECT_APP_LIST) if item.app_slug == slug]
-    entitlements = [item for item in await calls.every(ENTITLEMENT_LIST) if item.app_slug == slug]
+    chosen = await calls.call(catalog.PROJECT_APP_GET, app_slug=slug, version=version)
+    versions = [item for item in await calls.every(catalog.PROJECT_APP_LIST) if item.app_slug == slug]
+    entitlements = [item for item in await calls.every(catalog.ENTITLEMENT_LIST) if item.app_slug == slug]
     controllers: Sequence[Any] | None = None
     with contextlib.suppress(NotFound, PermissionDenied):
         controllers = [item for item in await calls.every(CONTROLLER_LIST) if item.app_slug == slug]
@@ -57,9 +50,9 @@ async def app(visit: Visit) -> Response:
     )
 
 
-def _newest(versions: Sequence[AppVersion]) -> list[AppVersion]:
+def _newest(versions: Sequence[catalog.AppVersion]) -> list[catalog.AppVersion]:
     """Return the newest version of each app, published ones before others."""
-    result: dict[str, AppVersion] = {}
+    result: dict[str, catalog.AppVersion] = {}
     for item in sorted(versions, key=lambda item: (item.state == "published", item.created_at)):
         result[item.app_slug] = item
     return sorted(result.values(), key=lambda item: item.display_name)

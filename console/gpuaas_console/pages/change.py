@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from gpuaas_console import changes, commands, forms, view
 from gpuaas_console.changes import CHANGES, Change
-from gpuaas_console.pages import pickers
+from gpuaas_console.pages import pickers, records
 from gpuaas_console.web import Failure, Form, Visit
 
 CALL_S = 60.0
@@ -115,7 +115,9 @@ def _page(
     shown = changes.schema(change.endpoint.request)
     secret = {name for name, field in shown["properties"].items() if field["x-secret"]}
     open_inputs = {name: value for name, value in inputs.items() if name not in secret}
-    choices = {name: [forms.Choice(item, item) for item in items] for name, items in change.choices.items()}
+    choices = {
+        name: [forms.Choice(item, item.replace("_", " ")) for item in items] for name, items in change.choices.items()
+    }
     within = _within(visit, change)
     place = ("instances", within) if change.within else ("records", change.of) if change.of else ("policy",)
     back = view.link("p", visit.project, *place)
@@ -128,6 +130,7 @@ def _page(
         title=change.label,
         target=target,
         within=within,
+        list_name=records.title(change.of),
         etag=etag,
         fields=forms.fields(shown, open_inputs, choices, errors, change.only),
         errors=errors,

@@ -10,7 +10,6 @@ from gpuaas_cli import output
 from gpuaas_contract.catalog import ENTITLEMENT_LIST, ENTITLEMENT_SET
 from gpuaas_contract.controllers import CONTROLLER_LIST
 from gpuaas_contract.entitlement_requests import ENTITLEMENT_REQUEST_LIST, EntitlementRequest
-from gpuaas_contract.errors import NotFound, PermissionDenied
 from gpuaas_contract.events import EVENT_LIST
 from gpuaas_contract.identity import ME, PROJECT_LIST, Project
 from gpuaas_contract.instances import INSTANCE_COUNTS, INSTANCE_LIST, Instance, InstanceCount
@@ -52,6 +51,7 @@ class Loaded:
 
 async def show(visit: Visit) -> Response:
     projects, more, chosen = await _projects(visit)
+    visit.session.names |= {item.project_id: item.name for item in projects}
     if projects and not visit.session.last_project:
         visit.session.last_project = projects[0].project_id
     loaded = await asyncio.gather(*(_load(visit, project) for project in chosen))
@@ -134,10 +134,8 @@ async def _rows(visit: Visit, project: Project) -> tuple[list[Instance], str]:
         "search": visit.query.text("q"),
         "order": "newest" if _sort(visit) == "age" else "oldest",
     }
-    try:
-        return await visit.one_page(INSTANCE_LIST, query, project=project.project_id, rows_max=ROWS_MAX)
-    except (NotFound, PermissionDenied):  # the person sees the project, but not its apps
-        return [], ""
+    rows = visit.one_page(INSTANCE_LIST, query, project=project.project_id, rows_max=ROWS_MAX)
+    return await or_none(rows) or ([], "")  # some people see the project, but not its apps
 
 
 async def _unwell(visit: Visit, project: Project) -> tuple[list[Instance], dict[str, Operation]]:
@@ -150,10 +148,8 @@ async def _unwell(visit: Visit, project: Project) -> tuple[list[Instance], dict[
 
 
 async def _counts(visit: Visit, project_id: str) -> list[InstanceCount]:
-    try:
-        return (await visit.calls(project_id).call(INSTANCE_COUNTS)).items
-    except (NotFound, PermissionDenied):
-        return []
+    answer = await or_none(visit.calls(project_id).call(INSTANCE_COUNTS))
+    return answer.items if answer else []
 
 
 async def _active(visit: Visit, project_id: str) -> list[Operation]:

@@ -7,22 +7,12 @@ from typing import Any
 
 from gpuaas_cli import output
 from gpuaas_cli.show import steps, story
+from gpuaas_contract import instances
 from gpuaas_contract.capacity import ALLOCATION_GET
 from gpuaas_contract.catalog import PROJECT_APP_LIST, Manifest
 from gpuaas_contract.controllers import CONTROLLER_LIST
 from gpuaas_contract.events import Event
 from gpuaas_contract.holds import HOLD_LIST
-from gpuaas_contract.instances import (
-    ACCESS_BUNDLE_GET,
-    BREAKER_RESET,
-    INSTANCE_GET,
-    MEMBER_LIST,
-    ROLE_LIST,
-    AccessBundle,
-    Instance,
-    Member,
-    Role,
-)
 from gpuaas_contract.operations import OPERATION_LIST, Operation
 from gpuaas_contract.usage import USAGE_SUMMARY
 from starlette.responses import Response
@@ -40,12 +30,12 @@ FILTERS = {"q": "search", "of_role": "component_key", "of_status": "status"}
 
 async def show(visit: Visit) -> Response:
     calls, name = visit.calls(), visit.path("instance")
-    instance = await calls.call(INSTANCE_GET, instance_id=name)
+    instance = await calls.call(instances.INSTANCE_GET, instance_id=name)
     key = instance.instance_id
     manifest, roles, (members, following), (operations, _), active, holds = await asyncio.gather(
         visit.manifest(instance),
-        calls.call(ROLE_LIST, instance_id=key),
-        visit.one_page(MEMBER_LIST, filters(visit.query), instance_id=key),
+        calls.call(instances.ROLE_LIST, instance_id=key),
+        visit.one_page(instances.MEMBER_LIST, filters(visit.query), instance_id=key),
         calls.first(OPERATIONS_SHOWN, OPERATION_LIST, query={"instance_id": key, "order": "newest", "changes": "true"}),
         calls.every(OPERATION_LIST, query={"instance_id": key, "live": "true"}),
         or_none(calls.every(HOLD_LIST, instance_id=key)),
@@ -89,11 +79,11 @@ async def show(visit: Visit) -> Response:
 
 
 async def stream(visit: Visit) -> Response:
-    instance = await visit.calls().call(INSTANCE_GET, instance_id=visit.path("instance"))
+    instance = await visit.calls().call(instances.INSTANCE_GET, instance_id=visit.path("instance"))
     return visit.stream([visit.project], lambda event: event.app_instance_id == instance.instance_id)
 
 
-def _unwell(instance: Instance, operations: Sequence[Operation]) -> attention.Notice | None:
+def _unwell(instance: instances.Instance, operations: Sequence[Operation]) -> attention.Notice | None:
     """Return why an instance needs attention, and the next step, as on the home page."""
     if instance.status not in attention.UNWELL:
         return None
@@ -104,8 +94,8 @@ def _unwell(instance: Instance, operations: Sequence[Operation]) -> attention.No
 async def _controls(
     visit: Visit,
     manifest: Manifest | None,
-    instance: Instance,
-    roles: Sequence[Role],
+    instance: instances.Instance,
+    roles: Sequence[instances.Role],
     active: Sequence[Operation],
 ) -> dict[str, Any]:
     """Return what people can do. Without the manifest it is unknown, and nothing is offered."""
@@ -117,7 +107,7 @@ async def _controls(
         "some": controls.of_members(manifest, instance, roles, may_not),
         "actions": [(spec, may_not[spec.permission]) for spec in manifest.actions],
         "readings": controls.readings(manifest, instance, may_not),
-        "why_no_reset": may_not[BREAKER_RESET.permission],
+        "why_no_reset": may_not[instances.BREAKER_RESET.permission],
     }
 
 
@@ -132,7 +122,7 @@ def _self(visit: Visit, instance_id: str, **changed: str) -> str:
     return view.link("p", visit.project, "instances", instance_id, **{**asked, **changed})
 
 
-async def _gpus(visit: Visit, roles: Sequence[Role], members: Sequence[Member]) -> dict[str, int]:
+async def _gpus(visit: Visit, roles: Sequence[instances.Role], members: Sequence[instances.Member]) -> dict[str, int]:
     """Return the number of GPUs of each allocation whose member is drawn as a card."""
     ids = sorted({member.allocation_id for role in roles for member in topology.drawn(role, members)})
 
@@ -144,21 +134,22 @@ async def _gpus(visit: Visit, roles: Sequence[Role], members: Sequence[Member]) 
     return dict(zip(ids, await asyncio.gather(*reads), strict=True))
 
 
-async def _events(visit: Visit, instance: Instance) -> list[Event]:
-    return (await newest.events_of(visit, instance.instance_id))[:EVENTS_SHOWN]
+async def _events(visit: Visit, instance: instances.Instance) -> list[Event]:
+    rows = await newest.events_of(visit, instance.instance_id)
+    return [event for event in rows if event.payload.get("kind") != "preview"][:EVENTS_SHOWN]
 
 
-async def _access(visit: Visit, instance_id: str) -> AccessBundle:
-    return await visit.calls().call(ACCESS_BUNDLE_GET, instance_id=instance_id)
+async def _access(visit: Visit, instance_id: str) -> instances.AccessBundle:
+    return await visit.calls().call(instances.ACCESS_BUNDLE_GET, instance_id=instance_id)
 
 
-def _own(instance: Instance, controllers: Sequence[Any]) -> list[Any]:
+def _own(instance: instances.Instance, controllers: Sequence[Any]) -> list[Any]:
     operator = instance.operator_service_account_id
     own = [item for item in controllers if item.app_slug == instance.app_slug and operator in ("", item.actor_id)]
     return sorted(own, key=lambda item: item.last_seen_at, reverse=True)[:3]
 
 
-def _newer(instance: Instance, versions: Sequence[Any]) -> list[str]:
+def _newer(instance: instances.Instance, versions: Sequence[Any]) -> list[str]:
     same = [item for item in versions if item.app_slug == instance.app_slug]
     mine = next((item for item in same if item.version == instance.app_version), None)
     return [item.version for item in same if mine is not None and item.created_at > mine.created_at]

@@ -7,21 +7,11 @@ from collections import Counter
 import msgspec
 from gpuaas_cli import output
 from gpuaas_cli.show import steps
-from gpuaas_contract.errors import ApiError, NotFound, PermissionDenied
+from gpuaas_contract import operations
+from gpuaas_contract.errors import ApiError
 from gpuaas_contract.events import Event
 from gpuaas_contract.instances import INSTANCE_GET, MEMBER_GET, MEMBER_LIST, Instance, Member
 from gpuaas_contract.lifecycles import ENDED_OPERATION
-from gpuaas_contract.operations import (
-    EXITS,
-    OPERATION_GET,
-    OPERATION_LOG,
-    ExitName,
-    GiveUpMembers,
-    LogLine,
-    Operation,
-    TakeExit,
-    Target,
-)
 from gpuaas_contract.statements import STATED_KINDS, STATEMENT_GET
 from starlette.responses import Response
 
@@ -98,7 +88,12 @@ async def take_exit(visit: Visit) -> Response:
             return visit.go(page)
     line = commands.leave(name, operation.operation_id, reason, visit.project)
     path = {"project_id": visit.project, "operation_id": operation.operation_id}
-    curl = commands.curl(visit.session.client.server, EXITS[chosen.name], TakeExit(reason=reason or "REASON"), **path)
+    curl = commands.curl(
+        visit.session.client.server,
+        operations.EXITS[chosen.name],
+        operations.TakeExit(reason=reason or "REASON"),
+        **path,
+    )
     return visit.page(
         "exit.html",
         status=status,
@@ -113,7 +108,7 @@ async def take_exit(visit: Visit) -> Response:
     )
 
 
-def _missing(operation: Operation, visit: Visit) -> str:
+def _missing(operation: operations.Operation, visit: Visit) -> str:
     """Return what people must still write before the exit is taken."""
     if not visit.form.text("reason"):
         return "Write why you do this."
@@ -121,12 +116,14 @@ def _missing(operation: Operation, visit: Visit) -> str:
     return "" if is_confirmed else f"Type {operation.instance_name} to confirm."
 
 
-async def _take(visit: Visit, name: ExitName, operation: Operation, reason: str) -> tuple[str, int]:
+async def _take(
+    visit: Visit, name: operations.ExitName, operation: operations.Operation, reason: str
+) -> tuple[str, int]:
     """Take an exit. Return why the platform refused it, and the status; an empty text if it did not."""
     try:
         await visit.session.client.call(
-            EXITS[name],
-            GiveUpMembers(reason=reason) if name == "tombstone" else TakeExit(reason=reason),
+            operations.EXITS[name],
+            operations.GiveUpMembers(reason=reason) if name == "tombstone" else operations.TakeExit(reason=reason),
             idempotency_key=visit.form.text("key"),
             project_id=visit.project,
             operation_id=operation.operation_id,
@@ -138,18 +135,15 @@ async def _take(visit: Visit, name: ExitName, operation: Operation, reason: str)
     return "", 303
 
 
-async def _read(visit: Visit) -> Operation:
-    return await visit.calls().call(OPERATION_GET, operation_id=visit.path("operation"))
+async def _read(visit: Visit) -> operations.Operation:
+    return await visit.calls().call(operations.OPERATION_GET, operation_id=visit.path("operation"))
 
 
-async def _instance(visit: Visit, operation: Operation) -> Instance | None:
-    try:
-        return await visit.calls().call(INSTANCE_GET, instance_id=operation.instance_id)
-    except (NotFound, PermissionDenied):
-        return None
+async def _instance(visit: Visit, operation: operations.Operation) -> Instance | None:
+    return await or_none(visit.calls().call(INSTANCE_GET, instance_id=operation.instance_id))
 
 
-async def _members(visit: Visit, operation: Operation) -> list[Member]:
+async def _members(visit: Visit, operation: operations.Operation) -> list[Member]:
     """Return the members that the page names: those of the steps and of the shown targets."""
     named = [step.member_id for step in operation.steps] + [item.member_id for item in _shown(operation)]
     ids = list(dict.fromkeys(member_id for member_id in named if member_id))
@@ -165,14 +159,14 @@ async def _members(visit: Visit, operation: Operation) -> list[Member]:
     return [*known.values(), *(member for member in others if member is not None)]
 
 
-def _shown(operation: Operation) -> list[Target]:
+def _shown(operation: operations.Operation) -> list[operations.Target]:
     """Return the targets that are shown: those that did not succeed before the others."""
     return sorted(operation.targets, key=lambda item: item.outcome == "succeeded")[:TARGETS_SHOWN]
 
 
-async def _log(visit: Visit) -> list[LogLine]:
+async def _log(visit: Visit) -> list[operations.LogLine]:
     """Return the last lines of the controller's log."""
     lines, _ = await visit.calls().first(
-        500 * LOG_PAGES_MAX, OPERATION_LOG, query=None, operation_id=visit.path("operation")
+        500 * LOG_PAGES_MAX, operations.OPERATION_LOG, query=None, operation_id=visit.path("operation")
     )
     return lines[-LOG_SHOWN:]

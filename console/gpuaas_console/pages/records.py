@@ -8,7 +8,6 @@ from gpuaas_cli import kinds, output
 from gpuaas_cli.kinds import Filters, Kind
 from gpuaas_contract.audit import PLATFORM_AUDIT_LIST
 from gpuaas_contract.capacity import NODE_LIST
-from gpuaas_contract.controllers import CONTROLLER_LIST
 from gpuaas_contract.errors import NotFound, PermissionDenied
 from starlette.responses import Response
 
@@ -40,7 +39,9 @@ TITLES = {
 EMPTY = {
     "nodes": "gpuaas node token NAME",
     "allocations": "gpuaas allocation request --node NAME",
+    "grants": "gpuaas ssh INSTANCE",
     "credentials": "gpuaas credential create --help",
+    "ssh-keys": "gpuaas ssh-key add --help",
     "service-accounts": "gpuaas service-account create --help",
     "accepted-accounts": "gpuaas service-account accept NAME",
     "artifacts": "gpuaas artifact publish --help",
@@ -95,10 +96,13 @@ async def show(visit: Visit) -> Response:
     table = kind.table
     new, of_rows = await _changes(visit, kind)
     cells = [
-        Line(output.cells(row, table, wide=wide), _offered(of_rows, row), _page_of(visit, kind, row)) for row in rows
+        Line(output.cells(row, table, wide=wide, spaces=True), _offered(of_rows, row), _page_of(visit, kind, row))
+        for row in rows
     ]
     titles = [column.title.replace("_", " ") for column in table.shown(wide)]
     matching = [line for line in cells if not text or text in " ".join(line.cells).lower()]
+    if not wide:
+        titles, matching = filled(titles, matching)
     exact = [(name, label, visit.query.text(name)) for name, label in EXACT.get(kind.plural, {}).items()]
     return visit.page(
         "list.html",
@@ -113,6 +117,7 @@ async def show(visit: Visit) -> Response:
         more=more,
         older=view.link("p", visit.project, "records", kind.plural, before=older, q=text) if older else "",
         q=visit.query.text("q"),
+        self_url=view.link("p", visit.project, "records", kind.plural),
         everything=everything,
         wide=wide,
         hides=kind.hides,
@@ -122,6 +127,13 @@ async def show(visit: Visit) -> Response:
         changeable=any(line.changes for line in matching[:ROWS_MAX]),
         capacity=_capacity(rows) if kind.listing is NODE_LIST else None,
     )
+
+
+def filled(titles: list[str], lines: list[Line]) -> tuple[list[str], list[Line]]:
+    """Return the columns that have a value in some row, and that mean something to people."""
+    filled = [any(line.cells[at] not in ("", "-") for line in lines) for at in range(len(titles))]
+    kept = [at for at, title in enumerate(titles) if filled[at] and title != "CURSOR"]
+    return [titles[at] for at in kept], [line._replace(cells=[line.cells[at] for at in kept]) for line in lines]
 
 
 async def _changes(visit: Visit, kind: Kind) -> tuple[dict[str, Change], dict[str, Change]]:
@@ -139,9 +151,12 @@ def _offered(changes: dict[str, Change], row: Any) -> list[tuple[str, str, str]]
 
 
 def _page_of(visit: Visit, kind: Kind, row: Any) -> str:
-    if kind.listing is not CONTROLLER_LIST:
-        return ""
-    return view.link("p", visit.project, "controllers", controller_id=row.controller_id)
+    """Return the page of a row; empty: it has none."""
+    if kind.plural == "operations":
+        return view.link("p", visit.project, "operations", row.operation_id)
+    if kind.plural == "controllers":
+        return view.link("p", visit.project, "controllers", controller_id=row.controller_id)
+    return ""
 
 
 def _line(kind: Kind, project: str, *, everything: bool) -> str:
@@ -176,12 +191,9 @@ async def _newest(visit: Visit, kind: Kind) -> tuple[list[Any], bool]:
 
 def _capacity(nodes: list[Any]) -> dict[str, list[Any]]:
     """Return the nodes by what they are used for: the picture of the capacity."""
-    groups: dict[str, list[Any]] = {"allocated": [], "free": [], "not available": []}
-    for node in nodes:
-        if node.allocation_id:
-            groups["allocated"].append(node)
-        elif node.status == "ready" and node.admin_state == "active":
-            groups["free"].append(node)
-        else:
-            groups["not available"].append(node)
-    return groups
+
+    def use(node: Any) -> str:
+        is_free = node.status == "ready" and node.admin_state == "active"
+        return "allocated" if node.allocation_id else "free" if is_free else "not available"
+
+    return {name: [node for node in nodes if use(node) == name] for name in ("allocated", "free", "not available")}

@@ -44,7 +44,7 @@ async def link(request: Request) -> Response:
     """Show a button first: programs that open addresses in advance must not use the link up."""
     code = str(request.path_params["code"])
     if request.method == "GET":
-        return _page(request, "sign_in_link.html", code=code)
+        return _page(request, "sign_in_step.html", heading="Sign in", text="This link works once.", url="")
     await _checked_form(request)
     folder = _settings(request).links
     token = links.take(folder, code, _now()) if folder else ""
@@ -70,7 +70,8 @@ async def provider(request: Request) -> Response:
     except (errors.ApiError, NoAnswer) as error:
         raise web.failure_of(error) from error
     # A page with a link: the policy for forms does not allow a redirect to another site.
-    response = _page(request, "sign_in_provider.html", url=start.authorization_url)
+    text, url = "You sign in at another site, which sends you back here.", start.authorization_url
+    response = _page(request, "sign_in_step.html", heading="Identity provider", text=text, url=url)
     # The provider sends the browser here from its own site, and a strict cookie would not come along.
     response.set_cookie(_STATE, start.state, httponly=True, samesite="lax", secure=_settings(request).https)
     # For the same reason the cookie of an earlier session does not come along: the session stores what will end it.
@@ -94,7 +95,7 @@ async def provided(request: Request) -> Response:
     except (errors.ApiError, NoAnswer) as error:
         raise web.failure_of(error) from error
     # A page and no redirect: the browser sends a strict cookie only from a page of this site.
-    response = _page(request, "signed_in.html")
+    response = _page(request, "sign_in_step.html", heading="Signed in", text="", url="/")
     _set(response, request, session_id)
     response.delete_cookie(_STATE)
     return response

@@ -37,6 +37,7 @@ async def show(visit: Visit) -> Response:
     asked = visit.query.text("correlation_id")
     if not asked:
         return visit.page("triage.html", asked="", bundle=None, entries=[])
+    await visit.learn_names()
     bundle = await visit.calls().call(CORRELATION_GET, correlation_id=asked)
     return visit.page("triage.html", asked=asked, bundle=bundle, entries=steps.timeline(bundle))
 
