@@ -148,6 +148,7 @@ class Stage:
             inputs = dict(self.driver.actions.get(move.action, {}))
             return self.platform.invoke(self.instance, move.action, inputs, requested_by=plan.PERSON.user_id)
         if move.kind == "add":
+            self.platform.breakers.check(self._instance_id, move.role)  # a refused add leaves no member
             nodes = self.free_nodes()[:count]
             targets = [self.platform.records.add_member(self.instance, move.role, node) for node in nodes]
         else:
