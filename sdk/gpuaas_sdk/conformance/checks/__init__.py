@@ -12,6 +12,8 @@ from gpuaas_sdk.conformance.checks import gate  # isort: skip
 from gpuaas_sdk.conformance.registry import CHECKS
 
 ALL = tuple(CHECKS)
-"""The names of all checks, in the order of the score card."""
+"""The names of all checks, in the order of the score card.
+
+assert "residue" in conformance.ALL"""
 
 __all__ = ["ALL", "CHECKS", "breakers", "crashes", "exits", "gate", "honesty", "machines", "undisturbed", "wire"]

@@ -20,7 +20,9 @@ async def breaker(trial: Trial) -> None:
     move = trial.move("add")
     declared = next(role.breaker for role in trial.manifest.roles if role.component_key == move.role)
     if declared.failures > FAILURES_MAX:
-        raise NotApplicable(f"the breaker of {move.role} opens after {declared.failures} failures, which takes too long")
+        raise NotApplicable(
+            f"the breaker of {move.role} opens after {declared.failures} failures, which takes too long"
+        )
     async with trial.stage() as on:
         await on.perform_until(trial.moves, move)
         served = {member.member_id for member in on.members if member.status in SERVING_MEMBER}
@@ -84,5 +86,5 @@ async def _add_after_reset(on: Stage, move: Move) -> None:
     if operation.status != "succeeded":
         raise Failed(
             f"after the reset of the breaker, {move} on a machine that works {stage.describe(operation)}",
-            "Let a member that failed to join stand in the way of no other: leave it out of the work on the others.",
+            "Leave members that failed to join out of the work on the others.",
         )

@@ -28,7 +28,7 @@ class Breakers:
             self._failed_at.setdefault(key, []).append(self._records.clock())
 
     def state(self, instance_id: str, component_key: str) -> BreakerState:
-        """Return whether the breaker of the role is open, and how many members failed to join lately."""
+        """Return whether the breaker of the role is open, and how many members failed to join recently."""
         role = self._role(instance_id, component_key)
         failed_at = self._failed_at.get((instance_id, component_key), [])
         return request.breaker_state(role, failed_at, self._records.clock()) if role else BreakerState()
