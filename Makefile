@@ -60,8 +60,8 @@ test-ray: .venv/.ready ## the long tests of Ray: the whole conformance card; on 
 test-crashes: .venv/.ready ## controller and platform are killed during operations of an app from the scaffold (a minute; make bench ARGS="crashes --help" does more)
 	@$(PYTHON) -m pytest -n 0 -m long tests/attack/test_crash_matrix.py $(ARGS)
 
-test-guide: .venv/.ready ## every command of "Build an app", own packages in the lab, machine access in plain HTTP (minutes, as root)
-	@$(PYTHON) -m pytest -n 0 --durations 15 -m long tests/e2e/test_build_an_app.py tests/e2e/test_lab_page.py tests/e2e/test_machine_access_in_plain_http.py $(ARGS)
+test-guide: .venv/.ready ## every command of "Build an app", the conformance kit on real machines, own packages in the lab, machine access in plain HTTP (minutes, as root)
+	@$(PYTHON) -m pytest -n 0 --durations 15 -m long tests/e2e/test_build_an_app.py tests/e2e/test_conformance_on_a_platform.py tests/e2e/test_lab_page.py tests/e2e/test_machine_access_in_plain_http.py $(ARGS)
 
 clients: .venv/.ready ## make clients for Go and TypeScript from the OpenAPI document, compile them and call a server (installs generators into dist/)
 	@$(AS_OWNER) tools/clients

@@ -37,7 +37,10 @@ class Cloud:
         self.client = Client(server.url, NoAuth())
         self.project_id = ""
         self._folder = folder
-        self._key = ("", "")
+        self.key = ("", "")
+        """Of the service account of the controller."""
+        self.token = ""
+        """Of the person who requests the operations."""
         self._starts = 0
         self._controller: Controller | None = None
         self._is_killing = False
@@ -45,9 +48,9 @@ class Cloud:
 
     async def set_up(self, clusters: Sequence[Cluster]) -> None:
         login = identity.Login(name="admin", password=self.server.admin_password())
-        token = (await self.client.call(identity.LOGIN, login)).access_token
+        self.token = (await self.client.call(identity.LOGIN, login)).access_token
         await self.client.aclose()
-        self.client = Client(self.server.url, BearerToken(token))
+        self.client = Client(self.server.url, BearerToken(self.token))
         org = await self.client.call(identity.ORG_CREATE, identity.CreateOrg(name="bench", first_admin="admin"))
         body = identity.CreateProject(name="crashes")
         self.project_id = (await self.client.call(identity.PROJECT_CREATE, body, org_id=org.org_id)).project_id
@@ -71,7 +74,7 @@ class Cloud:
         self._starts += 1
         name = f"{self.subject.manifest.slug}@{self._starts}"
         self._controller = await controllers.start(
-            self.subject, name, server=self.server.url, project=self.project_id, key=self._key, at=self._folder
+            self.subject, name, server=self.server.url, project=self.project_id, key=self.key, at=self._folder
         )
 
     async def stop_controller(self) -> None:
@@ -99,7 +102,7 @@ class Cloud:
         account = await self.client.call(identity.SERVICE_ACCOUNT_CREATE, body, **where)
         where["service_account_id"] = account.service_account_id
         key = await self.client.call(identity.SERVICE_ACCOUNT_KEY_CREATE, **where)
-        self._key = (key.key_id, key.client_secret)
+        self.key = (key.key_id, key.client_secret)
 
     async def _admit(self, cluster: Cluster) -> None:
         """Enrol the machines of a cluster and give them to the project."""

@@ -13,11 +13,10 @@ import gpuaas_app_ray_conformance
 from gpuaas_app_etcd.controller import app as etcd_app
 from gpuaas_app_ray.controller import app as ray_app
 from gpuaas_app_slurm.controller import app as slurm_app
+from gpuaas_app_slurm_conformance.driver import QUICK_COMMAND, SlurmDriver
 from gpuaas_sdk import scaffold
 from gpuaas_sdk.conformance import Subject
 from gpuaas_sdk.controller import App
-
-from bench.crashes import parts
 
 _NAME = "hello"
 
@@ -36,7 +35,7 @@ def ray() -> Iterator[Subject]:
 
 @contextlib.contextmanager
 def slurm() -> Iterator[Subject]:
-    yield Subject.of(slurm_app.manifest, parts.QUICK_COMMAND, parts.SlurmDriver())
+    yield Subject.of(slurm_app.manifest, QUICK_COMMAND, SlurmDriver())
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 
@@ -20,8 +20,9 @@ def find(name: str) -> str | None:
     return str(beside) if os.access(beside, os.X_OK) else shutil.which(name)
 
 
-def run(command: Sequence[str]) -> int:
-    """Run a program and return its exit status. It gets the signals that stop this process, and ends before it."""
+def run(command: Sequence[str], env: Mapping[str, str] | None = None) -> int:
+    """Run a program and return its exit status. It gets the signals that stop this process, and ends before it. `env`
+    are variables of its environment, beside those of this process."""
     received: list[int] = []
     started: list[subprocess.Popen[bytes]] = []
 
@@ -32,7 +33,7 @@ def run(command: Sequence[str]) -> int:
 
     before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        with subprocess.Popen(command) as program:
+        with subprocess.Popen(command, env={**os.environ, **(env or {})}) as program:
             started.append(program)
             for number in received:  # while the program was being started
                 program.send_signal(number)

@@ -69,6 +69,41 @@ def test_conformance_runs_the_command_of_the_app_with_its_options(
     assert capfd.readouterr().out.split() == ["--check", "residue", "--kind", "add", "--junit", "c.xml"]
 
 
+def test_conformance_on_a_platform_gets_the_session_and_no_token_in_its_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "gpuaas-hello-conformance"
+    program.write_text(f"#!{sys.executable}\nimport os, sys\nprint(*sys.argv[1:], os.environ['GPUAAS_TOKEN'])\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(programs, "find", lambda name: str(tmp_path / name))
+    monkeypatch.setenv("GPUAAS_HOME", str(tmp_path))
+    monkeypatch.setenv("GPUAAS_TOKEN", "secret")
+    server = ["--server", "http://127.0.0.1:9", "--project", "research"]
+    command = ["app", "conformance", "hello", "--check", "operations", "--credentials", "key.json"]
+    assert main.run([*command, "--machine", "gpu-1", "--machine", "gpu-2", *server]) == 0
+    expected = [
+        "--check",
+        "operations",
+        "--credentials",
+        "key.json",
+        *server,
+        "--machine",
+        "gpu-1",
+        "--machine",
+        "gpu-2",
+    ]
+    assert capfd.readouterr().out.split() == [*expected, "secret"]
+
+
+def test_conformance_on_a_platform_needs_a_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(programs, "find", lambda name: "/bin/true")
+    monkeypatch.setenv("GPUAAS_HOME", str(tmp_path))
+    assert main.run(["app", "conformance", "hello", "--credentials", "key.json"]) == 64
+    assert "gpuaas login --server URL" in capsys.readouterr().err
+
+
 def test_a_signal_stops_the_command_of_the_app_first(tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_text(STOPPABLE)

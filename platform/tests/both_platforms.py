@@ -21,7 +21,7 @@ from gpuaas_contract import node as node_contract
 from gpuaas_sdk.testing import FakePlatform
 from gpuaas_sdk.testing.platform import rows
 from platform_world import MANIFEST, FakeClock, World
-from scripted_controller import Cluster, Controller, heartbeat, take_exit
+from scripted_controller import CLUSTERED, Cluster, Controller, heartbeat, take_exit
 
 DECLARED: dict[str, Any] = {
     "permissions": {"shop.queue.flush": {"meaning": "empty the queue", "roles": ["project_member"]}},
@@ -60,6 +60,8 @@ class Side(Protocol):
     async def spare(self) -> str: ...
     async def lose(self, member_id: str) -> None: ...
     async def recover(self, node_name: str) -> None: ...
+    async def breaker(self) -> instances.BreakerState: ...
+    async def reset_breaker(self) -> None: ...
 
 
 class Real:
@@ -152,6 +154,14 @@ class Real:
     async def recover(self, node_name: str) -> None:
         await heartbeat(self._cluster.world, self._cluster.world.nodes[node_name])
 
+    async def breaker(self) -> instances.BreakerState:
+        roles = await self._cluster.world.call(instances.ROLE_LIST, instance_id=self._cluster.instance_id)
+        return next(role.breaker for role in roles.items if role.component_key == "hand")
+
+    async def reset_breaker(self) -> None:
+        where = {"instance_id": self._cluster.instance_id, "component_key": "hand"}
+        await self._cluster.world.call(instances.BREAKER_RESET, {"reason": "the image is repaired"}, **where)
+
 
 class Fake:
     def __init__(self, platform: FakePlatform, controller: Controller) -> None:
@@ -235,11 +245,18 @@ class Fake:
         self._platform.records.lost.discard(node_name)
         self._platform.add_spare(node_name)
 
+    async def breaker(self) -> instances.BreakerState:
+        return self._platform.breaker(self._instance, "hand")
+
+    async def reset_breaker(self) -> None:
+        self._platform.reset_breaker(self._instance, "hand")
+
 
 @pytest.fixture
 async def sides(world: World, clock: FakeClock) -> AsyncIterator[tuple[Side, Side]]:
     steward = msgspec.convert(DECLARED["steward"], catalog.StewardSpec)
     platform = FakePlatform("toy", secret_purposes=["role_join"], steward=steward, clock=clock)
+    platform.add_version(msgspec.convert({**MANIFEST, **CLUSTERED, **DECLARED}, catalog.Manifest))
     transport = httpx.ASGITransport(app=platform.app)
     async with httpx.AsyncClient(transport=transport, base_url="http://fake") as client:
         copy = World(world.site, clock, client, project_id=platform.project_id)

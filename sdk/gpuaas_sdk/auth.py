@@ -15,7 +15,11 @@ REFRESH_SHARE = 0.8
 
 
 class Calls(Protocol):
-    """The part of the client that signing in needs: it calls the endpoints that require no token."""
+    """The part of the client that signing in needs: it calls the endpoints that require no token.
+
+    async def header(client: Calls) -> str:
+        login = identity.Login(name="ada", password=text)
+        return "Bearer " + (await client.call(identity.LOGIN, login)).access_token"""
 
     async def call(self, endpoint: Endpoint[RequestBody, Answer], body: RequestBody | None = None) -> Answer:
         """Call an endpoint and return its answer."""
@@ -23,7 +27,11 @@ class Calls(Protocol):
 
 
 class Auth(Protocol):
-    """Supplies the Authorization header of a client."""
+    """Supplies the Authorization header of a client.
+
+    auth: Auth = ServiceAccount(key_id, client_secret)
+    async with Client(server, auth) as client:
+        me = await client.call(identity.ME)"""
 
     async def header(self, client: Calls) -> str:
         """Return the value of the Authorization header, or an empty text to send no such header."""
@@ -35,7 +43,10 @@ class Auth(Protocol):
 
 
 class NoAuth:
-    """No credentials, for public endpoints."""
+    """No credentials, for public endpoints.
+
+    async with Client(server, NoAuth()) as client:
+        token = await client.call(identity.LOGIN, identity.Login(name="ada", password=text))"""
 
     async def header(self, client: Calls) -> str:
         """Return an empty text: no header is sent."""
@@ -47,7 +58,10 @@ class NoAuth:
 
 
 class BearerToken:
-    """A token that was obtained elsewhere, for example by `gpuaas login`."""
+    """A token that was obtained elsewhere, for example by `gpuaas login`.
+
+    async with Client(server, BearerToken(text)) as client:
+        me = await client.call(identity.ME)"""
 
     def __init__(self, token: str) -> None:
         self._token = token
@@ -65,7 +79,10 @@ class BearerToken:
 
 
 class ServiceAccount:
-    """Exchanges a service-account key for short-lived tokens and renews them."""
+    """Exchanges a service-account key for short-lived tokens and renews them.
+
+    async with Client(server, ServiceAccount(key_id, client_secret)) as client:
+        me = await client.call(identity.ME)"""
 
     def __init__(self, key_id: str, client_secret: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.key_id = key_id

@@ -28,7 +28,12 @@ Show = Callable[[str], Awaitable[None]]
 async def until(ask: Ask, *, within_s: float, every_s: float, show: Show) -> Check:
     """Repeat a check until it passes or the time is over; show each new reason once. Returns the last answer.
 
-    A `Temporary` error counts as an answer that did not pass."""
+    A `Temporary` error counts as an answer that did not pass.
+
+    async def answers() -> Check:
+        return Check((await machine.run("kv", "ping", check=False)).exit_status == 0, "kv does not answer")
+
+    check = await checks.until(answers, within_s=60, every_s=1, show=op.say)"""
     ends_at = time.monotonic() + within_s
     shown = ""
     while True:

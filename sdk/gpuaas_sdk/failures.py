@@ -34,24 +34,32 @@ class Refused(Permanent):
     """A condition is not met, and nothing was changed: the members and the instance stay as they were.
 
     Raise it before the first change, such as `raise Refused("2 jobs run", fix="wait for them, or use force")`. Inside
-    `Operation.each` it concerns only that member."""
+    `Operation.each` it concerns only that member.
+
+    raise Refused("2 jobs run", fix="wait for them, or use force")"""
 
     failure_class: ClassVar[FailureClass] = "refused"
 
 
 class NeedsOperator(Permanent):
-    """The operation fails, and a person must decide how to continue."""
+    """The operation fails, and a person must decide how to continue.
+
+    raise NeedsOperator("two copies of the data differ", fix="choose one: gpuaas action run INSTANCE copy.choose")"""
 
     failure_class: ClassVar[FailureClass] = "needs_operator"
 
 
 class Drift(Permanent):
-    """The machines are not in the recorded state. A retry can help after the reconcile handler has repaired them."""
+    """The machines are not in the recorded state. A retry can help after the reconcile handler has repaired them.
+
+    raise Drift("the configuration on gpu-2 is not the one that was written")"""
 
     failure_class: ClassVar[FailureClass] = "drift"
 
 
 class Lost(Permanent):
-    """A machine or data that the operation needs no longer exists and cannot be restored."""
+    """A machine or data that the operation needs no longer exists and cannot be restored.
+
+    raise Lost("the disk with the data of gpu-2 is gone", fix="restore a backup")"""
 
     failure_class: ClassVar[FailureClass] = "lost"

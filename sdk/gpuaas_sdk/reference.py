@@ -28,6 +28,7 @@ MODULES = (
     "results",
     "testing",
     "conformance",
+    "conformance.real",
     "scaffold",
     "client",
     "auth",

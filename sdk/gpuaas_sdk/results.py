@@ -11,10 +11,14 @@ from gpuaas_contract import characters
 from gpuaas_contract.runtime import RESULT_BYTES_MAX
 
 ROWS_BYTES_MAX = RESULT_BYTES_MAX - 16_384
-"""What the rows of a result may take. The rest is for its note and other fields."""
+"""What the rows of a result may take. The rest is for its note and other fields.
+
+rows = results.rows_within(({"job": job} for job in jobs), results.ROWS_BYTES_MAX // 2)"""
 
 LINE_BYTES_MAX = 8_000
-"""What one line of printed text may take."""
+"""What one line of printed text may take.
+
+row = {"line": results.text_within(text, results.LINE_BYTES_MAX)}"""
 _ROW_BYTES = 64
 """What a row with a line may take besides the line: names of fields, and a number."""
 

@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from fake_slurm import CLUSTER_NAME, FakeSlurm
 from gpuaas_app_slurm import controller
 from gpuaas_app_slurm.settings import Settings
+from gpuaas_app_slurm_conformance.fake_slurm import CLUSTER_NAME, FakeSlurm
 from gpuaas_contract.runtime import RUNTIME_REPORT
 from gpuaas_sdk.client import Client
 from gpuaas_sdk.controller import HealthSettings, RunnerSettings, command

@@ -4,7 +4,6 @@ again and again: at any time one steward counts, and what the paused one had to 
 import asyncio
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -22,7 +21,6 @@ from server_process import ServerProcess
 
 ROUNDS = campaigns.size(short=3, whole=100)
 NAMES = ("one", "two")
-_ROOT = Path(__file__).parents[2]
 _CONTROLLER = Path(__file__).with_name("replica_controller.py")
 _DEADLINE_S = 120
 
@@ -118,12 +116,11 @@ def _running(folder: Path, cloud: walk_cloud.Cloud) -> Iterator[Replicas]:
     key.write_text(json.dumps({"key_id": cloud.key.key_id, "client_secret": cloud.key.client_secret}))
     where = ["--server", cloud.server, "--project", cloud.project_id, "--credentials", str(key)]
     program = [sys.executable, str(_CONTROLLER), str(folder), "run", *where]
-    environment = {**os.environ, "PYTHONPATH": str(_ROOT / "apps" / "slurm" / "tests")}
     with contextlib.ExitStack() as stack:
         processes = {}
         for name in NAMES:
             log = stack.enter_context((folder / f"{name}.log").open("wb"))
-            started = subprocess.Popen([*program, "--name", name], env=environment, stdout=log, stderr=log)
+            started = subprocess.Popen([*program, "--name", name], stdout=log, stderr=log)
             stack.callback(_end, started)
             processes[name] = started
         yield Replicas(folder, processes)

@@ -45,7 +45,8 @@ class Recorder:
         file = self._files.get(code)
         if file is None:
             path = Path(code.co_filename)
-            is_ours = path.is_relative_to(ROOT) and "/gpuaas_" in code.co_filename and "/testing/" not in str(path)
+            is_simulation = "/testing/" in str(path) or "_conformance/" in str(path)
+            is_ours = path.is_relative_to(ROOT) and "/gpuaas_" in code.co_filename and not is_simulation
             file = self._files[code] = str(path.relative_to(ROOT)) if is_ours and code.co_name != "<module>" else ""
         return file
 

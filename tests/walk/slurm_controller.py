@@ -6,8 +6,8 @@ recording would depend on who is faster."""
 import functools
 import sys
 
-from fake_slurm import SETTINGS, FakeSlurm
 from gpuaas_app_slurm import controller
+from gpuaas_app_slurm_conformance.fake_slurm import SETTINGS, FakeSlurm
 from gpuaas_sdk.controller import command
 from gpuaas_sdk.testing import FakeMachines
 

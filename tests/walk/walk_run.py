@@ -23,7 +23,7 @@ COMMAND = ["member", "add", walk_cloud.INSTANCE, "--role", "worker", "--allocati
 OTHER_COMMAND = ["org", "create", "other", "--admin", "admin"]
 """Shows what every command crosses."""
 _DEADLINE_S = 120
-_HELPERS = [ROOT / "tests" / "walk", ROOT / "apps" / "slurm" / "tests"]
+_HELPERS = [ROOT / "tests" / "walk"]
 
 
 @dataclass(frozen=True)

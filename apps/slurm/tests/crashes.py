@@ -3,9 +3,9 @@ command on a machine."""
 
 from typing import Any
 
-from fake_slurm import running
-from fresh_machines import QUICK, NewCluster, hangs_or_ends
 from gpuaas_app_slurm import controller
+from gpuaas_app_slurm_conformance.fake_slurm import running
+from gpuaas_app_slurm_conformance.fresh_machines import QUICK, NewCluster, hangs_or_ends
 from gpuaas_contract.lifecycles import ENDED_OPERATION
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from fake_slurm import AWAY, Cluster, FakeJob, deployed_cluster
 from gpuaas_app_slurm import job_actions
 from gpuaas_app_slurm.workload import queue, reservations
+from gpuaas_app_slurm_conformance.fake_slurm import AWAY, Cluster, FakeJob, deployed_cluster
 from gpuaas_contract.posix import PosixPerson
 from gpuaas_contract.protocol.result import NOTE_LENGTH_MAX
 from gpuaas_contract.runtime import RESULT_BYTES_MAX

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from crashes import ended_despite_crash
-from fake_slurm import CLUSTER_NAME, FakeJob
-from fresh_machines import NewCluster, new_cluster
 from gpuaas_app_slurm import controller
 from gpuaas_app_slurm.workload import accounting_backups
+from gpuaas_app_slurm_conformance.fake_slurm import CLUSTER_NAME, FakeJob
+from gpuaas_app_slurm_conformance.fresh_machines import NewCluster, new_cluster
 from test_slurm_health import until
 
 SPLIT = {"controller": ["gpu-1"], "worker": ["gpu-2"]}

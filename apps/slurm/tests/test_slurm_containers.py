@@ -6,9 +6,9 @@ import re
 import jsonschema_rs
 import msgspec
 import pytest
-from fresh_machines import NewCluster, new_cluster
 from gpuaas_app_slurm import controller
 from gpuaas_app_slurm.workload import config, containers, footprint
+from gpuaas_app_slurm_conformance.fresh_machines import NewCluster, new_cluster
 from gpuaas_sdk.controller import App
 from test_slurm_upgrade import NEW, add_version, move
 

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 from crashes import ended_despite_crashes
-from fake_slurm import FakeJob, running
-from fresh_machines import QUICK, NewCluster, hangs_or_ends, new_cluster
 from gpuaas_app_slurm import controller
 from gpuaas_app_slurm.workload import config, footprint, key_rotation, moves
+from gpuaas_app_slurm_conformance.fake_slurm import FakeJob, running
+from gpuaas_app_slurm_conformance.fresh_machines import QUICK, NewCluster, hangs_or_ends, new_cluster
 from gpuaas_sdk.controller import Member
 from gpuaas_sdk.machine import Machine
 

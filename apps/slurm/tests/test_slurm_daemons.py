@@ -5,8 +5,8 @@ import itertools
 from collections.abc import Sequence
 
 import pytest
-from fake_slurm import SETTINGS
 from gpuaas_app_slurm.workload import repairs
+from gpuaas_app_slurm_conformance.fake_slurm import SETTINGS
 from gpuaas_sdk.failures import Permanent
 from gpuaas_sdk.machine import Machine, Ran
 from gpuaas_sdk.testing import FakeMachines

@@ -2,9 +2,9 @@
 
 import msgspec
 import pytest
-from fake_slurm import FakeJob
-from fresh_machines import QUICK, VERSION, FreshHost, NewCluster, new_cluster
 from gpuaas_app_slurm.workload import config, footprint, home, keys, people, reporter, slurm, warnings
+from gpuaas_app_slurm_conformance.fake_slurm import FakeJob
+from gpuaas_app_slurm_conformance.fresh_machines import QUICK, VERSION, FreshHost, NewCluster, new_cluster
 from gpuaas_contract.posix import PosixPerson
 from gpuaas_sdk.failures import Permanent, Temporary
 from gpuaas_sdk.installs import packages, receipts

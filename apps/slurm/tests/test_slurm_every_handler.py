@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from fake_slurm import CLUSTER_NAME, FakeJob
-from fresh_machines import QUICK, NewCluster, new_cluster
 from gpuaas_app_slurm import controller
 from gpuaas_app_slurm.workload import keys
+from gpuaas_app_slurm_conformance.fake_slurm import CLUSTER_NAME, FakeJob
+from gpuaas_app_slurm_conformance.fresh_machines import QUICK, NewCluster, new_cluster
 from gpuaas_contract.posix import PosixPerson
 from gpuaas_sdk.controller import Member
 from test_slurm_health import line, node, until

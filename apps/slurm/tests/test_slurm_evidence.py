@@ -4,7 +4,7 @@ import datetime
 from collections.abc import AsyncIterator
 
 import pytest
-from fake_slurm import Cluster, FakeJob, deployed_cluster
+from gpuaas_app_slurm_conformance.fake_slurm import Cluster, FakeJob, deployed_cluster
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 """What the controller shows on its page /metrics about a cluster."""
 
-from fake_slurm import deployed_cluster
 from gpuaas_app_slurm import gauges
 from gpuaas_app_slurm.workload import observed
 from gpuaas_app_slurm.workload.observed import Measured, Observed, Reported
+from gpuaas_app_slurm_conformance.fake_slurm import deployed_cluster
 from gpuaas_sdk.checks import Check
 from gpuaas_sdk.controller import Gauge, Gauges
 from test_slurm_health import OFTEN, line, node, shows, until

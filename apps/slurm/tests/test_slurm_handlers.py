@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from fake_slurm import SETTINGS, Cluster, FakeJob, deployed_cluster
 from gpuaas_app_slurm.workload import home, keys, nodes
 from gpuaas_app_slurm.workload.footprint import SLURM
+from gpuaas_app_slurm_conformance.fake_slurm import SETTINGS, Cluster, FakeJob, deployed_cluster
 from gpuaas_contract.posix import PersonState, PosixPerson
 from gpuaas_sdk.installs import receipts, removals
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import structlog
-from fake_slurm import CLUSTER_NAME, SETTINGS, Cluster, deployed_cluster
 from gpuaas_app_slurm import plan
+from gpuaas_app_slurm_conformance.fake_slurm import CLUSTER_NAME, SETTINGS, Cluster, deployed_cluster
 from gpuaas_contract.operations import Operation
 from gpuaas_contract.permissions import CONTROLLER_KEYS
 from gpuaas_contract.posix import POSIX_PEOPLE, PosixPerson

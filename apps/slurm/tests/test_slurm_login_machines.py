@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from fake_slurm import FakeJob
-from fresh_machines import NewCluster, new_cluster
+from gpuaas_app_slurm_conformance.fake_slurm import FakeJob
+from gpuaas_app_slurm_conformance.fresh_machines import NewCluster, new_cluster
 
 MEMBERS = {"controller": ["gpu-1"], "worker": ["gpu-2", "gpu-3"], "login": ["gpu-4"]}
 KINDS = pytest.mark.parametrize("kind", ["remove", "replace"])

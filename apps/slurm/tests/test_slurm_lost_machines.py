@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from fresh_machines import QUICK, NewCluster, new_cluster
 from gpuaas_app_slurm import lost_machines
 from gpuaas_app_slurm.lost_machines import Silence
 from gpuaas_app_slurm.plan import Verdict
+from gpuaas_app_slurm_conformance.fresh_machines import QUICK, NewCluster, new_cluster
 from gpuaas_sdk.testing.platform import rows
 from test_slurm_health import line, node, until
 

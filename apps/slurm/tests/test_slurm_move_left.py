@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_slurm import FakeJob
-from fresh_machines import NewCluster, new_cluster
 from gpuaas_app_slurm import checks
 from gpuaas_app_slurm.workload import config, footprint, key_rotation, keys, moves, reporter_program
 from gpuaas_app_slurm.workload.observed import Observed, Report, Reported
+from gpuaas_app_slurm_conformance.fake_slurm import FakeJob
+from gpuaas_app_slurm_conformance.fresh_machines import NewCluster, new_cluster
 from gpuaas_sdk.checks import Check
 from gpuaas_sdk.controller import Member, Refused
 from gpuaas_sdk.machine import Machine

@@ -4,9 +4,9 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
-from fake_slurm import FakeJob
-from fresh_machines import QUICK, NewCluster, new_cluster
 from gpuaas_app_slurm.workload import state
+from gpuaas_app_slurm_conformance.fake_slurm import FakeJob
+from gpuaas_app_slurm_conformance.fresh_machines import QUICK, NewCluster, new_cluster
 from gpuaas_sdk.controller import Member
 
 MEMBERS = {"controller": ["gpu-1"], "worker": ["gpu-2", "gpu-3"], "login": ["gpu-4"]}

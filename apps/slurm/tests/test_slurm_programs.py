@@ -1,8 +1,8 @@
 """A machine that joined with an earlier release of the app gets the health programs of this one by a repair."""
 
 import pytest
-from fresh_machines import new_cluster
 from gpuaas_app_slurm.workload import config, footprint, programs, reporter, reporter_program
+from gpuaas_app_slurm_conformance.fresh_machines import new_cluster
 from gpuaas_sdk.installs import units
 from gpuaas_sdk.machine import Machine, commands
 

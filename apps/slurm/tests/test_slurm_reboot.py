@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from fake_slurm import Cluster, FakeJob, deployed_cluster
 from gpuaas_app_slurm import plan
 from gpuaas_app_slurm.workload.observed import Closer
+from gpuaas_app_slurm_conformance.fake_slurm import Cluster, FakeJob, deployed_cluster
 from test_slurm_checks import WORKER, node
 from test_slurm_checks import cluster as seen
 

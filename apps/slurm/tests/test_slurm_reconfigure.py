@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 from crashes import ended_despite_crash
-from fake_slurm import FakeJob, running
-from fresh_machines import QUICK, NewCluster, new_cluster
 from gpuaas_app_slurm import controller
 from gpuaas_app_slurm.workload import config, footprint
+from gpuaas_app_slurm_conformance.fake_slurm import FakeJob, running
+from gpuaas_app_slurm_conformance.fresh_machines import QUICK, NewCluster, new_cluster
 
 SHORT = {"name": "short", "default_time": "00:10:00", "max_time": "01:00:00", "priority_tier": 10}
 MEMBERS = {"controller": ["gpu-1"], "worker": ["gpu-2", "gpu-3"]}

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from fake_slurm import FakeJob
-from fresh_machines import NewCluster, new_cluster
 from gpuaas_app_slurm.workload import config
+from gpuaas_app_slurm_conformance.fake_slurm import FakeJob
+from gpuaas_app_slurm_conformance.fresh_machines import NewCluster, new_cluster
 from test_slurm_upgrade import add_version
 
 MEMBERS = {"controller": ["gpu-1"], "worker": ["gpu-2", "gpu-3"], "login": ["gpu-4"]}

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 from crashes import ended_despite_crashes
-from fake_slurm import FakeJob
-from fresh_machines import NewCluster, new_cluster
 from gpuaas_app_slurm import roles
 from gpuaas_app_slurm.workload import home
 from gpuaas_app_slurm.workload.footprint import SLURM
+from gpuaas_app_slurm_conformance.fake_slurm import FakeJob
+from gpuaas_app_slurm_conformance.fresh_machines import NewCluster, new_cluster
 from gpuaas_sdk.controller import Member
 
 MEMBERS = {"controller": ["gpu-1"], "worker": ["gpu-2", "gpu-3"]}

@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from fake_slurm import Cluster
-from fake_tokens import SIGNATURE, encoded
-from fresh_machines import NewCluster, new_cluster
 from gpuaas_app_slurm import access, checks, controller
 from gpuaas_app_slurm.workload import config, footprint, home, reporter_program, rest
 from gpuaas_app_slurm.workload.observed import Observed, Report, Reported
+from gpuaas_app_slurm_conformance.fake_slurm import Cluster
+from gpuaas_app_slurm_conformance.fake_tokens import SIGNATURE, encoded
+from gpuaas_app_slurm_conformance.fresh_machines import NewCluster, new_cluster
 from gpuaas_contract.posix import PosixPerson
 from gpuaas_sdk.checks import Check
 from gpuaas_sdk.failures import Refused

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from crashes import ended_despite_crash
-from fresh_machines import QUICK, NewCluster, new_cluster
 from gpuaas_app_slurm import auth_actions, checks, controller
 from gpuaas_app_slurm.workload import key_rotation, key_sets, keys, reporter_program, state
 from gpuaas_app_slurm.workload.observed import Observed, Report, Reported
+from gpuaas_app_slurm_conformance.fresh_machines import QUICK, NewCluster, new_cluster
 from gpuaas_sdk.checks import Check
 from gpuaas_sdk.failures import Refused
 from gpuaas_sdk.machine import Machine

@@ -1,11 +1,11 @@
 """The statement of a remove or decommission: what was taken off each machine, as the machine shows it afterwards."""
 
-from fake_slurm import running
-from fresh_machines import QUICK, NewCluster, hangs_or_ends, new_cluster
 from gpuaas_app_slurm import controller
 from gpuaas_app_slurm.workload import footprint
 from gpuaas_app_slurm.workload.footprint import SLURM
 from gpuaas_app_slurm.workload.removal_acts import SlurmActs
+from gpuaas_app_slurm_conformance.fake_slurm import running
+from gpuaas_app_slurm_conformance.fresh_machines import QUICK, NewCluster, hangs_or_ends, new_cluster
 from gpuaas_contract.operations import Operation, Target
 from gpuaas_sdk.installs import removals, undo
 

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 from crashes import ended_despite_crashes
-from fake_slurm import FakeJob
-from fresh_machines import QUICK, NewCluster, new_cluster
+from gpuaas_app_slurm_conformance.fake_slurm import FakeJob
+from gpuaas_app_slurm_conformance.fresh_machines import QUICK, NewCluster, new_cluster
 from test_slurm_health import until
 
 MEMBERS = {"controller": ["gpu-1"], "worker": ["gpu-2", "gpu-3"], "login": ["gpu-4"]}

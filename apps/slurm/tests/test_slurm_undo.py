@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from fake_slurm import Cluster, FakeJob, deployed_cluster
 from gpuaas_app_slurm import controller
+from gpuaas_app_slurm_conformance.fake_slurm import Cluster, FakeJob, deployed_cluster
 from gpuaas_contract.protocol import request
 
 

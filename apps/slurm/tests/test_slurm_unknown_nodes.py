@@ -4,10 +4,10 @@ import datetime
 from typing import Any
 
 import pytest
-from fake_slurm import CLUSTER_NAME, Cluster, FakeJob, deployed_cluster
-from fresh_machines import NewCluster
 from gpuaas_app_slurm import health, plan, unknown_nodes
 from gpuaas_app_slurm.workload import observed, state
+from gpuaas_app_slurm_conformance.fake_slurm import CLUSTER_NAME, Cluster, FakeJob, deployed_cluster
+from gpuaas_app_slurm_conformance.fresh_machines import NewCluster
 from gpuaas_contract.instances import Condition
 from test_slurm_checks import AMember
 from test_slurm_health import OFTEN, line, looked, node, repairs, shows, until

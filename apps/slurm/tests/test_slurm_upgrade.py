@@ -10,10 +10,10 @@ import msgspec
 import pytest
 import structlog
 from crashes import ended_despite_crash
-from fake_slurm import FakeJob, running
-from fresh_machines import QUICK, NewCluster, new_cluster
 from gpuaas_app_slurm import controller, losses, worker_groups
 from gpuaas_app_slurm.workload import backup, config, footprint, state, versions
+from gpuaas_app_slurm_conformance.fake_slurm import FakeJob, running
+from gpuaas_app_slurm_conformance.fresh_machines import QUICK, NewCluster, new_cluster
 from gpuaas_sdk.controller import Instance
 from gpuaas_sdk.failures import Permanent, Refused
 from gpuaas_sdk.installs import bundle, package_changes

@@ -6,11 +6,11 @@ import time
 from typing import Any
 
 import pytest
-from fake_slurm import SETTINGS, Cluster, deployed_cluster, running
 from gpuaas_app_slurm import controller, details, usage, usage_records
 from gpuaas_app_slurm.usage import Progress
 from gpuaas_app_slurm.workload import job_records
 from gpuaas_app_slurm.workload.job_records import Reading
+from gpuaas_app_slurm_conformance.fake_slurm import SETTINGS, Cluster, deployed_cluster, running
 from gpuaas_contract.permissions import CONTROLLER_KEYS
 from gpuaas_contract.usage import USAGE_REPORT, ReportedUsage
 from test_slurm_health import line, node, until

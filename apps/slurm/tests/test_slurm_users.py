@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from fake_slurm import Cluster, FakeJob, deployed_cluster
 from gpuaas_app_slurm import user_actions
 from gpuaas_app_slurm.workload import associations, people, users
 from gpuaas_app_slurm.workload.associations import Limits
 from gpuaas_app_slurm.workload.people import Changes, Person
 from gpuaas_app_slurm.workload.users import User
+from gpuaas_app_slurm_conformance.fake_slurm import Cluster, FakeJob, deployed_cluster
 from gpuaas_contract.posix import PersonState, PosixPerson
 from gpuaas_sdk.failures import Refused
 

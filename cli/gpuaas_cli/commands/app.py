@@ -8,8 +8,10 @@ gpuaas app init hello --kind service
     --kind: service (servers), batch (a head and workers) or quorum (peers that keep data together).
 gpuaas app conformance hello
 gpuaas app conformance hello --check residue --junit conformance.xml
+gpuaas app conformance hello --credentials key.json --machine gpu-1 --machine gpu-2
     Prove that an app is sound: run its controller against a fake platform and disturb it. Exit status 0: it conforms;
-    1: it does not. Needs no server; the app must be installed with its extra `conformance`.
+    1: it does not. Needs no server; the app must be installed with its extra `conformance`. With --credentials, deploy
+    and operate it in the current project instead, with the checks that are possible there.
     app APP
     checks --check NAME: Only this check; repeatable. --list shows all.
     kinds --kind KIND: Only this kind of operation, such as deploy; repeatable.
@@ -20,6 +22,8 @@ gpuaas app conformance hello --check residue --junit conformance.xml
     --sign KEY: Sign the whole score card with this private key, for gpuaas app attach-card.
     --manifest FILE: The registered manifest that the card is about, if a release set its version and artifacts.
     --card FILE: Where to write the signed card; by default conformance.dsse.
+    --credentials FILE: Run on the current server and project. FILE is the key file of the app's service account there.
+    machines --machine NAME: With --credentials, a machine to use; repeatable. By default all that no instance uses.
 gpuaas app register manifest.yaml
     Register an app version.
     body MANIFEST: YAML or JSON file; - is stdin.
@@ -53,6 +57,7 @@ gpuaas app entitle slurm --versions '1.4.*' --channels stable --instances-max 2
 """
 
 import contextlib
+import os
 
 from gpuaas_contract import catalog, conformance, errors, instances
 from gpuaas_contract.catalog import AppVersion, CheckedVersion, Entitlement
@@ -61,6 +66,7 @@ from gpuaas_sdk import scaffold
 from gpuaas_sdk.outcomes import NoAnswer
 
 from gpuaas_cli import failures, output, programs, terminal
+from gpuaas_cli.client import home
 from gpuaas_cli.runner import SWITCH, Call, Command, Field, Levels, words
 from gpuaas_cli.show import cards
 
@@ -88,7 +94,23 @@ def _conformance(call: Call) -> int:
     flags = [word for check in call["checks"] or [] for word in ("--check", check)]
     flags += [word for kind in call["kinds"] or [] for word in ("--kind", kind)]
     flags += [word for option in _FILES if call[option] for word in (f"--{option}", call[option])]
-    return programs.run([program, *flags, *(["--list"] if call["listed"] else [])])
+    flags += ["--list"] if call["listed"] else []
+    if not call["credentials"]:
+        return programs.run([program, *flags])
+    return _conformance_on_platform(call, [program, *flags])
+
+
+def _conformance_on_platform(call: Call, command: list[str]) -> int:
+    """Run the app's command on the server and project of this session. The token is in no command line, because other
+    users of this machine can read those."""
+    target = home.resolve(call.flags, os.environ, home.load(home.folder(os.environ)))
+    if not (target.server and target.token and target.project):
+        fix = "gpuaas login --server URL, then gpuaas project use NAME"
+        raise failures.usage("--credentials needs a server, a session and a project", fix)
+    command += ["--credentials", call["credentials"], "--server", target.server, "--project", target.project]
+    command += ["--ca-file", target.ca_file] if target.ca_file else []
+    command += [word for name in words(call["machines"] or []) for word in ("--machine", name)]
+    return programs.run(command, {"GPUAAS_TOKEN": target.token})
 
 
 async def _register(call: Call) -> CheckedVersion:
@@ -144,7 +166,8 @@ COMMANDS = {
     "app init": Command(offline=_init, extra={"name": Field(default=...), "kind": Field(default="service")}),
     "app conformance": Command(
         offline=_conformance,
-        extra={"app": Field(default=...), "checks": _MANY, "kinds": _MANY, "listed": SWITCH}
+        extra={"app": Field(default=...), "checks": _MANY, "kinds": _MANY, "listed": SWITCH, "machines": _MANY}
+        | {"credentials": Field(default="")}
         | {option: Field(default="") for option in _FILES},
     ),
     "app register": Command(

@@ -347,6 +347,20 @@ async def test_a_decommission_that_has_begun_cannot_be_cancelled(world: World) -
         await take_exit(world, operation, "cancel")
 
 
+async def test_an_instance_without_members_is_deleted_without_a_controller(world: World) -> None:
+    """Nothing of it is on a machine, so no one has to look before the decommission is declared done."""
+    cluster = await Cluster.requested(world, hands=1)
+    held = await cluster.controller.take()
+    for member_id in held.member_ids:
+        await held.report(member_id, "provisioning", "failed")
+    await take_exit(world, await held.fail(), "tombstone")
+    assert await cluster.hands() == []
+    operation = await cluster.change("decommission")
+    assert await exits(world, operation) == {"cancel", "force_complete"}
+    await take_exit(world, operation, "force_complete")
+    assert await cluster.status() == "deleted"
+
+
 async def test_an_upgrade_that_failed_is_not_taken_up_again_past_a_newcomer(world: World) -> None:
     """It would end with a member that it never reached; a new upgrade reaches all."""
     cluster = await Cluster.running(world, hands=1)

@@ -36,7 +36,11 @@ _CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=500)
 
 
 class Tagged(NamedTuple, Generic[Answer]):
-    """An answer with its entity tag. Pass the tag as `if_match` to change the resource only if it is unchanged."""
+    """An answer with its entity tag. Pass the tag as `if_match` to change the resource only if it is unchanged.
+
+    project, etag = await client.read(identity.PROJECT_GET, project_id=project_id)
+    renamed = identity.RenameProject(name=f"{project.name}-2")
+    await client.call(identity.PROJECT_RENAME, renamed, if_match=etag, project_id=project_id)"""
 
     answer: Answer
     etag: str

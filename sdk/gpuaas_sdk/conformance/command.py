@@ -1,8 +1,11 @@
-"""The command line of the conformance kit for one app. An app calls `main` with its driver."""
+"""The command line of the conformance kit for one app. An app calls `main` with its driver.
+
+With `--credentials` the checks run on a real platform, see `real`; without it, on the fake platform."""
 
 import argparse
 import asyncio
 import datetime
+import os
 import signal
 import subprocess
 import sys
@@ -15,12 +18,13 @@ import yaml
 from gpuaas_contract.catalog import Manifest
 
 from gpuaas_sdk import signatures
-from gpuaas_sdk.conformance import cards, statement
+from gpuaas_sdk.conformance import cards, real, statement
 from gpuaas_sdk.conformance.checks import ALL, CHECKS
 from gpuaas_sdk.conformance.controllers import Subject
 from gpuaas_sdk.conformance.driver import Driver
+from gpuaas_sdk.conformance.real import CannotUse, Site
 from gpuaas_sdk.conformance.run import run
-from gpuaas_sdk.conformance.verdicts import ScoreCard
+from gpuaas_sdk.conformance.verdicts import ScoreCard, Verdict
 
 EXIT_FAILED = 1
 EXIT_ENVIRONMENT = 2
@@ -32,13 +36,13 @@ EXIT_SIGNAL = 128
 def main(driver: Driver, command: Sequence[str], argv: Sequence[str] | None = None) -> int:
     """Run the conformance kit and return the exit status. `command` starts the app's controller, without `run`.
 
-    0: no check failed. 1: one did. 2: the controller cannot be started. 64: the command line is wrong.
+    0: no check failed. 1: one did. 2: the controller or the platform cannot be used. 64: the command line is wrong.
     143, 130: SIGTERM or SIGINT stopped the run.
 
         sys.exit(conformance.main(DRIVER, (sys.executable, "-m", "gpuaas_app_hello.controller")))"""
     try:
         options = _parse(argv)
-        key = _signing_key(options)
+        site, key = _site(options), _signing_key(options)
     except _UsageError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_USAGE
@@ -53,7 +57,10 @@ def main(driver: Driver, command: Sequence[str], argv: Sequence[str] | None = No
         return EXIT_USAGE if isinstance(error, _UsageError) else EXIT_ENVIRONMENT
     subject = Subject.of(manifest, command, driver)
     try:
-        card = asyncio.run(_until_stopped(subject, options))
+        card = asyncio.run(_until_stopped(subject, options, site))
+    except CannotUse as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_ENVIRONMENT
     except _Stopped as stop:
         sys.stderr.write(f"stopped by {stop.number.name}: not all checks have run\n")
         return EXIT_SIGNAL + stop.number
@@ -103,7 +110,31 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="the registered manifest that the card is about, if its version and artifacts differ from the app's own",
     )
     parser.add_argument("--card", type=Path, metavar="FILE", help="the signed card (default conformance.dsse)")
+    real_platform = parser.add_argument_group(
+        "on a real platform", "GPUAAS_TOKEN is the token of the person who requests the operations."
+    )
+    add = real_platform.add_argument
+    add("--credentials", type=Path, metavar="FILE", help="key file of the app's service account in the project")
+    add("--server", default="", metavar="URL", help="the platform")
+    add("--project", default="", metavar="NAME", help="the project, which may deploy the app")
+    add("--ca-file", type=Path, metavar="FILE", help="certificate authority of the platform")
+    add("--machine", action="append", default=[], metavar="NAME", help="a machine to use; default: all that are free")
     return parser.parse_args(argv)
+
+
+def _site(options: argparse.Namespace) -> Site | None:
+    """Return the platform on which the checks run; None: the fake one."""
+    if options.credentials is None:
+        for name in ("server", "project", "ca_file", "machine"):
+            if getattr(options, name):
+                raise _UsageError(f"--{name.replace('_', '-')} needs --credentials FILE")
+        return None
+    if options.sign is not None:
+        raise _UsageError("--sign needs all checks, and a real platform allows some of them: leave out --credentials")
+    token = os.environ.get("GPUAAS_TOKEN", "")
+    if not (options.server and options.project and token):
+        raise _UsageError("--credentials needs --server URL, --project NAME and the variable GPUAAS_TOKEN")
+    return Site(options.server, options.project, token, options.credentials, options.ca_file, options.machine)
 
 
 def _signing_key(options: argparse.Namespace) -> signatures.SigningKey | None:
@@ -153,9 +184,9 @@ def _manifest(command: Sequence[str]) -> Manifest:
         raise _CannotStart(f"`{shown} manifest` printed no manifest: {error}") from error
 
 
-async def _until_stopped(subject: Subject, options: argparse.Namespace) -> ScoreCard:
+async def _until_stopped(subject: Subject, options: argparse.Namespace, site: Site | None) -> ScoreCard:
     """Run the checks. A signal cancels them, so that they end their controllers and delete their folders."""
-    work, stopped_by = asyncio.create_task(_shown(subject, options)), list[signal.Signals]()
+    work, stopped_by = asyncio.create_task(_shown(subject, options, site)), list[signal.Signals]()
 
     def stop(number: signal.Signals) -> None:
         if not stopped_by:
@@ -170,18 +201,19 @@ async def _until_stopped(subject: Subject, options: argparse.Namespace) -> Score
     return work.result()
 
 
-async def _shown(subject: Subject, options: argparse.Namespace) -> ScoreCard:
+async def _shown(subject: Subject, options: argparse.Namespace, site: Site | None) -> ScoreCard:
     def show(text: str) -> None:
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
 
-    card = await run(
-        subject,
-        only=options.check,
-        kinds=options.kind,
-        at_once=max(1, options.at_once),
-        show=lambda verdict: show(cards.line(verdict)),
-    )
+    def show_verdict(verdict: Verdict) -> None:
+        show(cards.line(verdict))
+
+    if site is None:
+        at_once = max(1, options.at_once)
+        card = await run(subject, only=options.check, kinds=options.kind, at_once=at_once, show=show_verdict)
+    else:
+        card = await real.run(subject, site, only=options.check, kinds=options.kind, show=show_verdict)
     show(cards.summary(card))
     return card
 

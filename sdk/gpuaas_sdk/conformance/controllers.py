@@ -22,7 +22,9 @@ from gpuaas_sdk.conformance.driver import Driver
 
 @dataclass(frozen=True)
 class Subject:
-    """The app under test."""
+    """The app under test.
+
+    subject = Subject(manifest, ("gpuaas-hello",), DRIVER, {"LOG_LEVEL": "debug"})"""
 
     manifest: Manifest
     command: tuple[str, ...]
@@ -77,14 +79,22 @@ class Controller:
 
 
 async def start(
-    subject: Subject, name: str, *, server: str, project: str, key: tuple[str, str], at: Path
+    subject: Subject,
+    name: str,
+    *,
+    server: str,
+    project: str,
+    key: tuple[str, str],
+    at: Path,
+    ca_file: Path | None = None,
 ) -> Controller:
     """Start a controller of the app. It ends with this process."""
     if shutil.which(subject.command[0]) is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), subject.command[0])
     credentials, log = at / "key.json", at / f"{name}.log"
     credentials.write_text(json.dumps({"key_id": key[0], "client_secret": key[1]}))
-    flags = ("run", "--server", server, "--project", project, "--credentials", str(credentials), "--name", name)
+    flags = ["run", "--server", server, "--project", project, "--credentials", str(credentials), "--name", name]
+    flags += ["--ca-file", str(ca_file)] if ca_file else []
     with log.open("ab") as output:
         process = await asyncio.create_subprocess_exec(
             *_ends_with_parent(),

@@ -29,7 +29,11 @@ class SimulatedPackage:
 class Driver:
     """The eyes and hands of the conformance kit on the app's machines. Override what your app needs.
 
-    A method that returns None has no answer, and the checks that need it are not applicable."""
+    A method that returns None has no answer, and the checks that need it are not applicable.
+
+    class KvDriver(Driver):
+        def serves(self, machine: SimulatedMachine) -> bool:
+            return "kv.service" in machine.units"""
 
     inputs: Mapping[str, Any] = {}
     """The inputs of the deploy form, without the machines of each role."""

@@ -44,7 +44,11 @@ class Ordered:
 
 @dataclass
 class SimulatedMachine:
-    """The content of one machine, and the faults that a check sets."""
+    """The content of one machine, and the faults that a check sets.
+
+    host = SimulatedMachine("n1", lambda machine, argv, data: None)
+    host.files["/etc/kv.conf"] = b"port=7000"
+    ran = await host.execute(("cat", "/etc/kv.conf"), "op_1.1", b"")"""
 
     name: str
     respond: Respond

@@ -36,15 +36,15 @@ def topology(manifest: Manifest, driver: Driver) -> str:
     return driver.topology or next(iter(manifest.topologies), "")
 
 
-def inputs(manifest: Manifest, driver: Driver, members: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+def inputs(manifest: Manifest, driver: Driver, allocation_ids: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """Return the inputs of a deploy: those of the driver, and the machines of each role in the field that the topology
     names. Pure."""
     properties = manifest.deploy_form.get("properties", {})
     placed: dict[str, Any] = {}
     for role, field in manifest.topologies.get(topology(manifest, driver), {}).items():
-        allocation_ids = [f"alloc_{name}" for name in members.get(role, ())]
+        chosen = list(allocation_ids.get(role, ()))
         is_list = properties.get(field, {}).get("type") == "array"
-        placed |= {field: allocation_ids if is_list else allocation_ids[0]} if allocation_ids else {}
+        placed |= {field: chosen if is_list else chosen[0]} if chosen else {}
     return placed | dict(driver.inputs)
 
 

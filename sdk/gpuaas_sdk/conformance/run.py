@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 
 from gpuaas_sdk.conformance.checks import CHECKS
 from gpuaas_sdk.conformance.controllers import Subject
@@ -32,7 +32,7 @@ async def run(
 
     async def one(spec: CheckSpec) -> Verdict:
         async with slots:
-            verdict = await _verdict(spec, trial)
+            verdict = await judged(spec.name, spec.claim, spec.run(trial))
         show(verdict)
         return verdict
 
@@ -41,10 +41,11 @@ async def run(
     return ScoreCard(subject.manifest.slug, subject.manifest.version, list(verdicts))
 
 
-async def _verdict(spec: CheckSpec, trial: Trial) -> Verdict:
-    started, failed, skipped = time.monotonic(), None, ""
+async def judged(name: str, claim: str, attempt: Awaitable[str | None]) -> Verdict:
+    """Return the verdict of a check. The attempt returns what it left out, or raises why it failed."""
+    started, failed, skipped, note = time.monotonic(), None, "", ""
     try:
-        await spec.run(trial)
+        note = await attempt or ""
     except Failed as error:
         failed = error
     except NotApplicable as error:
@@ -55,5 +56,5 @@ async def _verdict(spec: CheckSpec, trial: Trial) -> Verdict:
     took_s = round(time.monotonic() - started, 1)
     if failed is not None:
         reason = "".join(char if char.isprintable() else "?" for char in failed.reason)  # it may quote a machine
-        return Verdict(spec.name, spec.claim, "failed", took_s, reason, failed.fix, failed.gap)
-    return Verdict(spec.name, spec.claim, "not applicable" if skipped else "passed", took_s, skipped)
+        return Verdict(name, claim, "failed", took_s, reason, failed.fix, failed.gap)
+    return Verdict(name, claim, "not applicable" if skipped else "passed", took_s, skipped or note)

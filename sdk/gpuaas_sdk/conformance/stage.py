@@ -22,6 +22,7 @@ from gpuaas_sdk.conformance.machines import SimulatedMachine, SimulatedMachines
 from gpuaas_sdk.conformance.plan import Move
 from gpuaas_sdk.conformance.verdicts import Failed
 from gpuaas_sdk.testing import FakePlatform, serving
+from gpuaas_sdk.testing.platform import rows
 from gpuaas_sdk.testing.platform.edge import Fate, Received
 
 States = dict[str, dict[str, str]]
@@ -148,6 +149,7 @@ class Stage:
             inputs = dict(self.driver.actions.get(move.action, {}))
             return self.platform.invoke(self.instance, move.action, inputs, requested_by=plan.PERSON.user_id)
         if move.kind == "add":
+            self.platform.breakers.check(self._instance_id, move.role)  # a refused add leaves no member
             nodes = self.free_nodes()[:count]
             targets = [self.platform.records.add_member(self.instance, move.role, node) for node in nodes]
         else:
@@ -188,17 +190,7 @@ class Stage:
         try:
             return await self.platform.until(operation.operation_id, condition, timeout_s=within_s)
         except TimeoutError:
-            stopped = [entry for entry in self.controllers.values() if not entry.is_running]
-            if stopped and len(stopped) == len(self.controllers):
-                raise Failed(
-                    f"the controller ended by itself during {operation.kind}: {stopped[0].last_lines()}",
-                    "Start the controller by hand and read its log.",
-                    "environment problem",
-                ) from None
-            raise Failed(
-                f"{operation.kind} {problem} within {within_s:g} s",
-                "Bound every wait: op.on(…, patience_s=…), op.until(…), Temporary or Permanent errors.",
-            ) from None
+            raise late(self.controllers.values(), operation, problem, within_s) from None
 
     async def unreported(self, types: set[str]) -> set[str]:
         """Return the condition types that the app has not reported after the time in which it must give a sign."""
@@ -226,7 +218,8 @@ class Stage:
         for role, count in plan.counts(self.manifest, self.driver).items():
             members[role], free = free[:count], free[count:]
         topology = plan.topology(self.manifest, self.driver)
-        inputs = plan.inputs(self.manifest, self.driver, members)
+        allocation_ids = {role: [rows.allocation_id(name) for name in names] for role, names in members.items()}
+        inputs = plan.inputs(self.manifest, self.driver, allocation_ids)
         instance = self.platform.add_instance(members, topology=topology, inputs=inputs)
         version = plan.version_of(self.manifest, "deploy")
         self.platform.records.instances[instance.instance_id] = msgspec.structs.replace(instance, app_version=version)
@@ -268,6 +261,21 @@ async def opened(subject: Subject, controllers: int = 1) -> AsyncIterator[Stage]
                 yield stage
             finally:
                 await stage.close()
+
+
+def late(controllers: Collection[Controller], operation: Operation, problem: str, within_s: float) -> Failed:
+    """Return why the operation is not where it should be by now."""
+    last_lines = [controller.last_lines() for controller in controllers if not controller.is_running]
+    if last_lines and len(last_lines) == len(controllers):
+        return Failed(
+            f"the controller ended by itself during {operation.kind}: {last_lines[0]}",
+            "Start the controller by hand and read its log.",
+            "environment problem",
+        )
+    return Failed(
+        f"{operation.kind} {problem} within {within_s:g} s",
+        "Bound every wait: op.on(…, patience_s=…), op.until(…), Temporary or Permanent errors.",
+    )
 
 
 def describe(operation: Operation) -> str:

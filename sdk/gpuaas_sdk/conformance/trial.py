@@ -20,7 +20,10 @@ from gpuaas_sdk.testing.platform.edge import Received
 
 @dataclass
 class Reference:
-    """An undisturbed run of the tour: what each operation left on the machines."""
+    """An undisturbed run of the tour: what each operation left on the machines.
+
+    reference = await Trial(Subject.of(manifest, ("gpuaas-hello",), DRIVER)).reference()
+    card = await conformance.run(Subject.of(manifest, ("gpuaas-hello",), DRIVER), reference=reference)"""
 
     empty: States
     after: dict[Move, States] = field(default_factory=dict)
@@ -37,7 +40,10 @@ class Reference:
 
 
 class Trial:
-    """One run of the conformance kit."""
+    """One run of the conformance kit.
+
+    trial = Trial(Subject.of(manifest, ("gpuaas-hello",), DRIVER), kinds=["deploy", "add"])
+    reference = await trial.reference()"""
 
     def __init__(self, subject: Subject, kinds: Collection[str] = (), reference: Reference | None = None) -> None:
         self.subject, self.driver, self.manifest = subject, subject.driver, subject.manifest

@@ -15,7 +15,9 @@ Gap = Literal[
     "environment problem",
 ]
 GAPS: tuple[Gap, ...] = Gap.__args__  # type: ignore[attr-defined]
-"""The classes of gaps, as the report lists them."""
+"""The classes of gaps, as the report lists them.
+
+gaps = {gap: [verdict for verdict in card.verdicts if verdict.gap == gap] for gap in GAPS}"""
 Result = Literal["passed", "failed", "not applicable"]
 
 
@@ -32,7 +34,9 @@ class NotApplicable(Exception):
 
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The result of one check."""
+    """The result of one check.
+
+    failed = [verdict.reason for verdict in card.verdicts if verdict.result == "failed"]"""
 
     check: str
     claim: str
@@ -40,7 +44,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     result: Result
     took_s: float
     reason: str = ""
-    """Why it failed, or why it is not applicable."""
+    """Why it failed or is not applicable, or what it left out."""
     fix: str = ""
     """What the app team can do."""
     gap: Gap | None = None
@@ -48,7 +52,10 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ScoreCard(msgspec.Struct, frozen=True):
-    """The verdicts of one run."""
+    """The verdicts of one run.
+
+    assert card.failures == []
+    assert card.count("passed") == len(conformance.ALL)"""
 
     app: str
     version: str

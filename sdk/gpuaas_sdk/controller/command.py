@@ -51,7 +51,10 @@ class MakeRunner(Protocol):
 
 
 class AppCommand(NamedTuple):
-    """A command that only this app has."""
+    """A command that only this app has.
+
+    check = AppCommand("check the settings", lambda words: 0)
+    app = App("hello", manifest=Path("manifest.yaml"), commands={"check": check})"""
 
     help: str
     run: Callable[[Sequence[str]], int]

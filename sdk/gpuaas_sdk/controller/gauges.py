@@ -26,7 +26,10 @@ class Gauge(NamedTuple):
 
 
 class Gauges(Collector):
-    """The values of every instance that this process looks after."""
+    """The values of every instance that this process looks after.
+
+    gauges = Gauges()
+    gauges.set(instance_id, "demo", [Gauge("demo_jobs", "Jobs by state.", 3, {"state": "running"})])"""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock

@@ -22,11 +22,23 @@ REPLACE_NOTES: dict[ReplaceOrder, str] = {
 """What the preview of a replace shows, by the order that the manifest declares."""
 
 Handler = Callable[[Operation], Awaitable[None]]
-"""A function for an operation or its undo: `async def deploy(op: Operation) -> None`."""
+"""A function for an operation or its undo: `async def deploy(op: Operation) -> None`.
+
+@app.operation("deploy")
+async def deploy(op: Operation) -> None:
+    await op.each(op.to_do, join)"""
 ActionHandler = Callable[[Operation], Awaitable[dict[str, Any] | None]]
-"""A function for an action: `async def users(op: Operation) -> dict[str, Any]`. What it returns is the result."""
+"""A function for an action: `async def users(op: Operation) -> dict[str, Any]`. What it returns is the result.
+
+@app.action("users.list")
+async def users(op: Operation) -> dict[str, Any]:
+    return {"rows": [{"login": person.login} for person in await op.people()]}"""
 PreviewHandler = Callable[[Operation], Awaitable[Preview]]
-"""A function for a dry run: `async def preview(op: Operation) -> Preview`. It changes nothing."""
+"""A function for a dry run: `async def preview(op: Operation) -> Preview`. It changes nothing.
+
+@app.preview("drain")
+async def preview(op: Operation) -> Preview:
+    return Preview(answered=True, source="kv status")"""
 Key = tuple[str, str]
 """Operation kind and role; an empty role means every role."""
 AnyHandler = TypeVar("AnyHandler")

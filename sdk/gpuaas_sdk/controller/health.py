@@ -31,12 +31,16 @@ _LIVE = {"live": "true"}
 CHECKED_STATUSES = frozenset({"running", "degraded", "stopped", "failed"})
 """Instances in another status are not looked at: an operation changes the whole instance, or nothing is deployed."""
 HEALTH_CHECK_WORKS = "HealthCheckWorks"
-"""The condition that the kit reports itself: whether the app's health handler works."""
+"""The condition that the kit reports itself: whether the app's health handler works.
+
+is_checked = any(entry.type == HEALTH_CHECK_WORKS and entry.status == "true" for entry in instance.conditions)"""
 
 
 @dataclass(frozen=True)
 class HealthSettings:
-    """How instances are looked after between operations."""
+    """How instances are looked after between operations.
+
+    HealthSettings(interval_s=30)"""
 
     interval_s: float | None = None
     """The interval between two looks at an instance, plus or minus 20 %; none: what `@app.health` declares. A wake-up

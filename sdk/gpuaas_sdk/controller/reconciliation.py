@@ -64,7 +64,11 @@ ReadPeople = Callable[[], Awaitable[tuple[PosixPerson, ...]]]
 
 @dataclass(frozen=True)
 class Requested:
-    """The answer to a request for an operation. Exactly one of the two is set."""
+    """The answer to a request for an operation. Exactly one of the two is set.
+
+    requested = await now.request("repair", [member], reason="the daemon has stopped")
+    if requested.refusal:
+        ...  # the next look tries it again"""
 
     operation: Operation | None = None
     refusal: ApiError | None = None
@@ -370,7 +374,11 @@ class Reconciliation:
 
 
 Health = Callable[[Reconciliation], Awaitable[None]]
-"""The function that looks at an instance between operations: `async def look(now: Reconciliation) -> None`."""
+"""The function that looks at an instance between operations: `async def look(now: Reconciliation) -> None`.
+
+@app.health(every_s=10)
+async def look_at(now: Reconciliation) -> None:
+    ..."""
 
 
 def _key(kind: StewardVerb, members: Iterable[Member]) -> tuple[str, ...]:

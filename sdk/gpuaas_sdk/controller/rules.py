@@ -23,7 +23,12 @@ _WORST_FIRST: tuple[FailureClass, ...] = ("needs_operator", "lost", "repairable"
 
 
 class MembersFailed(Permanent):
-    """The work on some members failed; `Operation.each` raises it after the work on the others has ended."""
+    """The work on some members failed; `Operation.each` raises it after the work on the others has ended.
+
+    try:
+        await op.each(op.to_do, join)
+    except MembersFailed as error:
+        names = [member.node_name for member, _ in error.failures]"""
 
     def __init__(self, failures: tuple[tuple[Member, Permanent], ...], count: int) -> None:
         listed = "; ".join(f"{member.node_name or member.member_id}: {error}" for member, error in failures)
@@ -34,7 +39,10 @@ class MembersFailed(Permanent):
 
 
 class Results(NamedTuple):
-    """What `Operation.each` returns. Members that the stop rule skipped are in neither list."""
+    """What `Operation.each` returns. Members that the stop rule skipped are in neither list.
+
+    results = await op.each(op.to_do, join, raises=False)
+    names = [member.node_name for member in results.ok]"""
 
     ok: tuple[Member, ...]
     """Members whose function ended without an error."""

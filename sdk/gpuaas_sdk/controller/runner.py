@@ -36,7 +36,9 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class RunnerSettings:
-    """How a runner claims and runs operations."""
+    """How a runner claims and runs operations.
+
+    App("hello", manifest=Path("manifest.yaml"), settings=RunnerSettings(operations_max=4))"""
 
     lease_s: int = 15
     """The length of a lease. After a controller dies, its operations can be claimed again after this time."""
@@ -80,7 +82,10 @@ class _Run:
 
 
 class Runner:
-    """Claims operations of one app in one project and runs them at the same time."""
+    """Claims operations of one app in one project and runs them at the same time.
+
+    runner = app.runner(client, project_id, "hello@1")
+    await runner.run()"""
 
     def __init__(
         self,

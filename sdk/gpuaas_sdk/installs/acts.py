@@ -49,4 +49,6 @@ class Acts:
 
 
 NONE = Acts()
-"""For an app whose footprint lists everything."""
+"""For an app whose footprint lists everything.
+
+assert acts.NONE == Acts()"""

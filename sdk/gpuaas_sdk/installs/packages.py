@@ -74,9 +74,13 @@ class Source(msgspec.Struct, frozen=True):
 
 
 DISTRIBUTION = Source()
-"""The package sources of the machine."""
+"""The package sources of the machine.
+
+await packages.finish(machine, KV.packages, packages.DISTRIBUTION)"""
 PRESENT = Source("present")
-"""Nothing is installed: the image of the machine has all packages."""
+"""Nothing is installed: the image of the machine has all packages.
+
+source = packages.PRESENT if is_in_image else packages.DISTRIBUTION"""
 
 Accept = Callable[[str, Simulation], None]
 """Takes the host name and what would be installed."""

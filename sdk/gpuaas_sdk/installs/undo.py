@@ -58,7 +58,7 @@ def undo(footprint: Footprint, receipt: receipts.Receipt, leaving: str) -> Undo:
 def services(footprint: Footprint, plan: Undo, leaving: str) -> tuple[str, ...]:
     """Return the services that the machine had for the role. `stop_units` also has those of roles that it never had.
 
-    services(KV, undo(KV, receipt, "server"), "server")  # ("kv",)"""
+    services(KV, plan, "server")  # ("kv",)"""
     own = (*footprint.helpers, *footprint.roles[leaving].units)
     return tuple(unit for unit in plan.stop_units if unit in own)
 

@@ -10,7 +10,12 @@ COMMAND_CHARS_MAX = 200
 
 
 class MachineUnreachable(Temporary):
-    """The machine did not answer or the connection broke. The command may or may not have taken effect."""
+    """The machine did not answer or the connection broke. The command may or may not have taken effect.
+
+    try:
+        await machine.run("kv", "ping")
+    except MachineUnreachable as error:
+        check = Check(False, error.reason)"""
 
     def __init__(self, machine: str, address: str, reason: str) -> None:
         super().__init__(f"machine {machine} ({address}) cannot be reached: {reason}")
@@ -20,7 +25,12 @@ class MachineUnreachable(Temporary):
 
 
 class MachineAway(Permanent):
-    """The machine was unreachable for longer than the work on it could wait."""
+    """The machine was unreachable for longer than the work on it could wait.
+
+    try:
+        await op.on(member, serves, patience_s=60)
+    except MachineAway as error:
+        raise NeedsOperator(str(error), fix="look at the machine") from error"""
 
     def __init__(self, name: str, address: str, waited_s: float, reason: str) -> None:
         super().__init__(
@@ -30,7 +40,12 @@ class MachineAway(Permanent):
 
 
 class CommandTimedOut(Temporary):
-    """The command was stopped on the machine because it exceeded its time limit."""
+    """The command was stopped on the machine because it exceeded its time limit.
+
+    try:
+        await machine.run("kv", "compact", timeout_s=30)
+    except CommandTimedOut as error:
+        raise Permanent(str(error)) from error"""
 
     def __init__(self, machine: str, command: Command) -> None:
         super().__init__(f"on {machine}: `{shown(command)}` did not end within {command.timeout_s:g} s")
@@ -40,7 +55,12 @@ class CommandTimedOut(Temporary):
 
 class CommandFailed(Permanent):
     """The command ended with a non-zero exit status. The message ends with the last part of its output, without the
-    contents of files that it read: they can be keys."""
+    contents of files that it read: they can be keys.
+
+    try:
+        await machine.run("kv", "ping")
+    except CommandFailed as error:
+        raise Refused(error.output) from error"""
 
     def __init__(self, machine: str, command: Command, completed: Completed) -> None:
         reads_files = any(each.summary[:1] == ("get",) for each in (command, *command.parts))

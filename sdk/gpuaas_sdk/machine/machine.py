@@ -15,7 +15,10 @@ FOLLOW_S_MAX = 3600
 
 
 class Ran(msgspec.Struct, frozen=True):
-    """Exit status and decoded output of a command that ended."""
+    """Exit status and decoded output of a command that ended.
+
+    ran = await machine.run("kv", "ping", check=False)
+    check = Check(ran.exit_status == 0, ran.stderr)"""
 
     exit_status: int
     stdout: str

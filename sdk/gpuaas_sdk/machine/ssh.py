@@ -41,7 +41,10 @@ _HOSTNAME = ("hostname", "-s")
 
 @dataclass
 class RemoteWork:
-    """The commands of one piece of work on a machine. Their names let a later connection stop those that still run."""
+    """The commands of one piece of work on a machine. Their names let a later connection stop those that still run.
+
+    work = RemoteWork("op-1")
+    name = work.new_unit()"""
 
     name: str
     may_run_already: bool = False
@@ -62,7 +65,9 @@ class RemoteWork:
 
 
 class MachineTarget(msgspec.Struct, frozen=True):
-    """The address, user and keys of a machine. Its host key must be given, so that no key is trusted on first use."""
+    """The address, user and keys of a machine. Its host key must be given, so that no key is trusted on first use.
+
+    target = MachineTarget("10.0.0.7", 22, "kv", host_public_key=text, private_key=key, certificate=text)"""
 
     host: str
     port: int
@@ -80,7 +85,10 @@ class MachineTarget(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def connect(target: MachineTarget) -> AsyncIterator[Machine]:
-    """Connect to the machine, read its host name, and close the connection at the end."""
+    """Connect to the machine, read its host name, and close the connection at the end.
+
+    async with connect(target) as machine:
+        ran = await machine.run("uptime")"""
     transport = SshTransport(target)
     try:
         await transport.open()

@@ -8,7 +8,9 @@ import msgspec
 
 
 class Command(msgspec.Struct, frozen=True):
-    """One command for a machine, ready to be sent."""
+    """One command for a machine, ready to be sent.
+
+    command = Command(argv=("kv", "ping"), summary=("kv", "ping"), timeout_s=10)"""
 
     argv: tuple[str, ...]
     summary: tuple[str, ...]
@@ -22,7 +24,9 @@ class Command(msgspec.Struct, frozen=True):
 
 
 class Completed(msgspec.Struct, frozen=True):
-    """Exit status and output of a command that ended."""
+    """Exit status and output of a command that ended.
+
+    completed = Completed(0, b"1.1.0\\n", b"")"""
 
     exit_status: int
     stdout: bytes = b""
@@ -30,7 +34,9 @@ class Completed(msgspec.Struct, frozen=True):
 
 
 class Transport(Protocol):
-    """Runs commands on one machine."""
+    """Runs commands on one machine.
+
+    machine = Machine(transport)"""
 
     @property
     def hostname(self) -> str:

@@ -14,7 +14,12 @@ _MEMBER_OPERATIONS = "operations: [add, drain, resume, remove, replace], replace
 
 
 class CannotCreate(Exception):
-    """The app cannot be created. The message gives the reason, `name` is one that can be used."""
+    """The app cannot be created. The message gives the reason, `name` is one that can be used.
+
+    try:
+        scaffold.create("hello")
+    except scaffold.CannotCreate as error:
+        scaffold.create(error.name)"""
 
     def __init__(self, text: str, name: str = "hello") -> None:
         super().__init__(text)
@@ -48,7 +53,9 @@ KINDS = {
         at_once=1,
     ),
 }
-"""The kinds of apps by name."""
+"""The kinds of apps by name.
+
+summaries = {name: kind.summary for name, kind in scaffold.KINDS.items()}"""
 
 
 def create(name: str, kind: str = "service", folder: Path | None = None) -> list[Path]:

@@ -13,7 +13,10 @@ _RESERVED: list[socket.socket] = []
 
 @contextlib.asynccontextmanager
 async def serving(app: Any, *, port: int = 0) -> AsyncIterator[str]:
-    """Serve the app and yield its address. The socket already listens, so clients can connect immediately."""
+    """Serve the app and yield its address. The socket already listens, so clients can connect immediately.
+
+    async with serving(platform.app) as address, platform.client(address) as client:
+        me = await client.call(identity.ME)"""
     listener = socket.create_server(("127.0.0.1", port))
     config = uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
     server = _Server(config)
@@ -37,7 +40,11 @@ async def _abort_connections(server: uvicorn.Server) -> None:
 def free_port() -> int:
     """Return a port for a server that starts later or restarts. It is reserved as long as this process runs.
 
-    A bound socket that does not listen reserves it. A server with SO_REUSEADDR can still bind the same port."""
+    A bound socket that does not listen reserves it. A server with SO_REUSEADDR can still bind the same port.
+
+    port = free_port()
+    async with serving(platform.app, port=port) as address:
+        ..."""
     reserved = socket.socket()
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     reserved.bind(("127.0.0.1", 0))

@@ -116,6 +116,20 @@ def unreported_failure() -> None:
     workload.serves = serves
 
 
+def uncounted_failure() -> None:
+    join = members.join
+
+    async def clean_up(op: Operation, member: Member) -> None:
+        try:
+            await join(op, member)
+        except Exception:  # "leave no failed member behind": people and the platform see none
+            await op.report(member, status="removing")
+            await op.report(member, status="removed")
+            raise
+
+    members.join = clean_up
+
+
 def removed_unseen() -> None:
     async def leave(op: Operation, member: Member, name: str) -> None:
         await op.report(member, status="removing")

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from gpuaas_contract.errors import ApiError, AppUnknown, NotFound, PermissionDenied
 from gpuaas_contract.operations import OPERATION_GET
 from gpuaas_contract.runtime import STEP_REPORT
 from gpuaas_sdk.conformance import Reference, Subject, run
@@ -22,6 +23,17 @@ async def test_an_address_of_a_member_is_no_source_of_content(
     reference = Reference(empty={"n1": {}}, arguments={argv})
     card = await run(planted(), only=["artifact-sources"], reference=reference)
     assert [verdict.result for verdict in card.verdicts] == [result]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "failed"), [(PermissionDenied, "permissions"), (NotFound, "boundaries"), (AppUnknown, "boundaries")]
+)
+async def test_a_call_that_the_platform_refuses_fails_the_check_about_its_reason(
+    planted: Callable[..., Subject], refusal: type[ApiError], failed: str
+) -> None:
+    reference = Reference(empty={}, refusals=[("apps.instance.get", refusal.code)])
+    card = await run(planted(), only=["permissions", "boundaries"], reference=reference)
+    assert {verdict.check for verdict in card.verdicts if verdict.result == "failed"} == {failed}
 
 
 @pytest.mark.parametrize(("endpoint", "result"), [(OPERATION_GET, "passed"), (STEP_REPORT, "failed")])

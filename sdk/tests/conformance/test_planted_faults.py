@@ -22,6 +22,7 @@ FAULTS = {
     "wrong_version": ("version-reporting", "deploy", "shows version '1.1.0', and '1.0.0' runs there"),
     "unbounded_wait": ("machine-silent", "drain", "neither ended nor showed what it waits for"),
     "unreported_failure": ("failures-are-reported", "remove", "failed, and add server succeeded, but n2 has no"),
+    "uncounted_failure": ("breaker", "add", "breaker of server counts 0: the operation .*, and its member is removed"),
     "removed_unseen": ("node-lost", "remove", "is shown as removed although n2 did not answer"),
     "lying_preview": ("preview-honesty", "drain", "lists 0 pieces of work, and 1 run"),
     "lost_secret": ("restart-between-operations", "deploy", "after deploy n1 has /opt/gpuaas-work-hello/config.json"),

@@ -106,7 +106,7 @@ def test_the_artifacts_of_a_driver_stand_only_for_those_that_the_manifest_leaves
 def _sign(folder: Path, monkeypatch: pytest.MonkeyPatch, *more: str) -> tuple[int, Path]:
     """Run the command with checks that pass at once; return its exit status and the card."""
 
-    async def passed(_: object, __: object) -> ScoreCard:
+    async def passed(*_: object) -> ScoreCard:
         return ScoreCard("hello", "1.1.0", [Verdict("residue", "Nothing stays.", "passed", 1.0)])
 
     class WithArtifacts(Driver):

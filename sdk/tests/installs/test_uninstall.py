@@ -92,10 +92,10 @@ async def test_a_role_that_no_member_has_any_more_does_not_keep_the_app_on_the_m
     machine = Machine(_host(log))
     await receipts.write(machine, KV, receipt_of("server", "proxy"))
 
-    async def nobody() -> frozenset[str]:
+    async def no_roles() -> frozenset[str]:
         return frozenset()
 
-    await uninstall.remove_role(machine, KV, "inst_1", "proxy", _silent, acts=_Recorded(log), roles_beside=nobody)
+    await uninstall.remove_role(machine, KV, "inst_1", "proxy", _silent, acts=_Recorded(log), roles_beside=no_roles)
     assert log[-1] == "delete the receipt"
 
 

@@ -4,6 +4,7 @@ from gpuaas_sdk.conformance.checks import undisturbed  # isort: skip
 from gpuaas_sdk.conformance.checks import crashes  # isort: skip
 from gpuaas_sdk.conformance.checks import wire  # isort: skip
 from gpuaas_sdk.conformance.checks import exits  # isort: skip
+from gpuaas_sdk.conformance.checks import breakers  # isort: skip
 from gpuaas_sdk.conformance.checks import machines  # isort: skip
 from gpuaas_sdk.conformance.checks import honesty  # isort: skip
 from gpuaas_sdk.conformance.checks import gate  # isort: skip
@@ -11,6 +12,8 @@ from gpuaas_sdk.conformance.checks import gate  # isort: skip
 from gpuaas_sdk.conformance.registry import CHECKS
 
 ALL = tuple(CHECKS)
-"""The names of all checks, in the order of the score card."""
+"""The names of all checks, in the order of the score card.
 
-__all__ = ["ALL", "CHECKS", "crashes", "exits", "gate", "honesty", "machines", "undisturbed", "wire"]
+assert "residue" in conformance.ALL"""
+
+__all__ = ["ALL", "CHECKS", "breakers", "crashes", "exits", "gate", "honesty", "machines", "undisturbed", "wire"]

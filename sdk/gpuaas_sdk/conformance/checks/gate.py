@@ -2,6 +2,7 @@
 
 import re
 
+from gpuaas_contract.errors import AppUnknown, NotFound, PermissionDenied
 from gpuaas_contract.operations import OPERATION_GET
 
 from gpuaas_sdk.conformance.registry import check
@@ -15,7 +16,7 @@ _URL = re.compile(r"https?://([^/\s:\"']+)")
     "permissions", "A service account with the permissions of the manifest can do everything that the controller does."
 )
 async def permissions(trial: Trial) -> None:
-    denied = [name for name, code in (await trial.reference()).refusals if code == "permission_denied"]
+    denied = [name for name, code in (await trial.reference()).refusals if code == PermissionDenied.code]
     if denied:
         raise Failed(
             f"the platform denied {', '.join(sorted(set(denied)))}",
@@ -35,7 +36,7 @@ async def boundaries(trial: Trial) -> None:
         )
 
 
-_FOREIGN = frozenset({"not_found", "app_not_operated", "app_unknown"})
+_FOREIGN = frozenset({NotFound.code, AppUnknown.code})
 
 
 @check("correlation", "Every call about an operation carries its correlation id, so that triage finds it.")

@@ -92,7 +92,9 @@ async def found(op: Operation, peers: Peers, member: Member) -> None:
 
 
 async def join(op: Operation, peers: Peers, member: Member, at: Member, prefix: str = "") -> None:
-    """Let a machine enter the cluster, and count for the quorum when it has the data."""
+    """Let a machine enter the cluster, and count for the quorum when it has the data.
+
+    await quorum.join(op, peers, member, member)"""
 
     async def enter(machine: Machine) -> None:
         await peers.enter(op, at, machine, await voice(op, peers, at))

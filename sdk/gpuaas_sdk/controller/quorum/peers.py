@@ -14,7 +14,9 @@ from gpuaas_sdk.machine import Machine
 
 @dataclass(frozen=True)
 class Settings:
-    """Time limits. Tests shorten them."""
+    """Time limits. Tests shorten them.
+
+    KvPeers(KV, "server", quorum.Settings(start_s=5, answer_s=5, safe_s=5))"""
 
     start_s: float = 120.0
     """How long a member may take to serve after its start."""

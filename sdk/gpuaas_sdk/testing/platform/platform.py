@@ -13,10 +13,10 @@ from gpuaas_contract.artifacts import Artifact
 from gpuaas_contract.catalog import Manifest, SecretPurpose, StewardSpec
 from gpuaas_contract.endpoint import Endpoint
 from gpuaas_contract.holds import Hold, HoldKind
-from gpuaas_contract.instances import AccessBundle, Instance, Member
+from gpuaas_contract.instances import AccessBundle, BreakerState, Instance, Member
 from gpuaas_contract.lifecycles import ENDED_OPERATION
 from gpuaas_contract.node import TaskError
-from gpuaas_contract.operations import DEADLINES_S, ExitName, LogLine, Operation, OperationKind
+from gpuaas_contract.operations import DEADLINES_S, JOINING, ExitName, LogLine, Operation, OperationKind
 from gpuaas_contract.permissions import CONTROLLER_KEYS
 from gpuaas_contract.placements import ArtifactPlacement
 from gpuaas_contract.protocol.steward import Shape
@@ -26,6 +26,7 @@ from gpuaas_sdk.auth import ServiceAccount
 from gpuaas_sdk.client import Client
 from gpuaas_sdk.testing.platform import rows
 from gpuaas_sdk.testing.platform.artifacts import Artifacts
+from gpuaas_sdk.testing.platform.breakers import Breakers
 from gpuaas_sdk.testing.platform.edge import Account, Changes, Edge, OnCall, SignIn
 from gpuaas_sdk.testing.platform.observations import Observations
 from gpuaas_sdk.testing.platform.records import Clock, Records
@@ -76,8 +77,9 @@ class FakePlatform:
         """The secret of the key."""
         self.records = Records(self.project_id, clock)
         account = Account(self.key_id, frozenset({app_slug}), frozenset(permissions))
-        self.runtime = Runtime(self.records, account)
-        self.stewards = Stewards(self.records, account, steward)
+        self.breakers = Breakers(self.records)
+        self.runtime = Runtime(self.records, account, self.breakers)
+        self.stewards = Stewards(self.records, account, steward, self.breakers)
         self.observations = Observations(self.records, self.stewards, app_slug, account)
         self.secrets = Secrets(self.records, self.runtime, secret_purposes)
         self.artifacts = Artifacts(self.records, self.runtime)
@@ -153,7 +155,9 @@ class FakePlatform:
         """Request an operation; without `targets` it concerns every live member.
 
         `replacements` lists the node that each target of a `replace` moves to. Before an upgrade, add its version with
-        `add_version`."""
+        `add_version`. The breaker of the role may refuse an add and a replace, see `breaker`."""
+        if kind in JOINING:
+            self.breakers.check(instance.instance_id, component_key)
         if to_version and to_version not in self.records.manifests:
             raise ValueError(f"The app has no version {to_version}; add it with add_version(manifest).")
         chosen = tuple(self.members(instance) if targets is None else targets)
@@ -229,6 +233,15 @@ class FakePlatform:
     def compensate(self, operation_id: str, reason: str = "not wanted") -> Operation:
         """Request that the finished part of a failed operation is undone."""
         return self._reopen(operation_id, "compensate", reason)
+
+    def breaker(self, instance: Instance, component_key: str) -> BreakerState:
+        """Return whether the breaker of a role is open. Add the version of the instance with `add_version` before:
+        its manifest declares how many failures open the breaker."""
+        return self.breakers.state(instance.instance_id, component_key)
+
+    def reset_breaker(self, instance: Instance, component_key: str) -> None:
+        """Close the breaker of a role, as people do after a repair."""
+        self.breakers.reset(instance.instance_id, component_key)
 
     def add_spare(self, node_name: str, *, sku: str = "", region: str = "", gpus: int = 0) -> None:
         """Add a machine of the project that no instance uses. Members have machines without SKU, region and GPUs."""

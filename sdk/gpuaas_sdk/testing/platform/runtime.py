@@ -10,6 +10,7 @@ from gpuaas_contract.lifecycles import ENDED_OPERATION
 from gpuaas_contract.operations import (
     ASKING_KINDS,
     INSTANCE_KINDS,
+    JOINING,
     ExitName,
     ExitTaken,
     Lease,
@@ -31,6 +32,7 @@ from gpuaas_contract.runtime import (
 from msgspec.structs import replace
 
 from gpuaas_sdk.testing.platform import rows
+from gpuaas_sdk.testing.platform.breakers import BEGUN, Breakers
 from gpuaas_sdk.testing.platform.edge import Account
 from gpuaas_sdk.testing.platform.records import Records
 
@@ -38,9 +40,10 @@ from gpuaas_sdk.testing.platform.records import Records
 class Runtime:
     """The changes of operations: by controllers, and by users through exits."""
 
-    def __init__(self, records: Records, account: Account) -> None:
+    def __init__(self, records: Records, account: Account, breakers: Breakers) -> None:
         self._records = records
         self._account = account
+        self._breakers = breakers
 
     def claim(self, claim: ClaimOperation) -> Claim:
         """Return the operation that this claim id has claimed already; otherwise claim the oldest free one."""
@@ -109,6 +112,8 @@ class Runtime:
             target, member = _moved(target, member)
         changed = self._records.change_member(member, **_reported_fields(body))
         self._store_outcome(operation, target, changed, body, refusal)
+        if target.outcome != "failed":
+            self._breakers.count(operation, changed)
         self._records.update_status(self._records.instances[operation.instance_id])
         return _receipt(self._records.operation(operation_id))
 
@@ -163,6 +168,10 @@ class Runtime:
 
     def reopen(self, operation_id: str, name: ExitName, reason: str, deadline_s: float) -> Operation:
         """Accept a failed operation again, to retry it or to undo it."""
+        failed = self._records.operation(operation_id)
+        is_forced = failed.force and not failed.by_steward
+        if name == "retry" and failed.kind in JOINING and not is_forced:
+            self._breakers.check(failed.instance_id, failed.component_key)
         operation = self._take_exit(operation_id, name, reason)
         deadline_at = self._after(deadline_s)
         again = exits.reopened(operation, self._records.members, deadline_at, compensating=name == "compensate")
@@ -275,7 +284,9 @@ class Runtime:
         for target in ended.targets:
             member = self._records.members[target.member_id]
             if left := end.left_behind(ended, target, member):
-                self._records.change_member(member, status=left[0], status_reason=left[1])
+                moved = self._records.change_member(member, status=left[0], status_reason=left[1])
+                if member.status in BEGUN:
+                    self._breakers.count(ended, moved)
 
     def _leave_instance(self, ended: Operation) -> None:
         instance = self._records.instances[ended.instance_id]

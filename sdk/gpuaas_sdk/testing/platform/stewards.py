@@ -17,6 +17,7 @@ from gpuaas_contract.stewardships import RenewStewardships, StewardOperationRequ
 from msgspec.structs import replace
 
 from gpuaas_sdk.testing.platform import rows
+from gpuaas_sdk.testing.platform.breakers import Breakers
 from gpuaas_sdk.testing.platform.edge import Account
 from gpuaas_sdk.testing.platform.records import Records
 
@@ -24,13 +25,14 @@ from gpuaas_sdk.testing.platform.records import Records
 class Stewards:
     """The stewardships of all instances."""
 
-    def __init__(self, records: Records, account: Account, spec: StewardSpec) -> None:
+    def __init__(self, records: Records, account: Account, spec: StewardSpec, breakers: Breakers) -> None:
         self.by_instance: dict[str, Steward] = {}
         self.renewals = 0
         """How many renewals were served."""
         self._records = records
         self._account = account
         self._spec = spec
+        self._breakers = breakers
         self._requested_at: dict[tuple[str, str], list[datetime.datetime]] = {}
 
     def renew(self, body: RenewStewardships) -> Stewardships:
@@ -97,6 +99,7 @@ class Stewards:
         known = [member for member in members if member.last_operation_id in self._records.operations]
         last = {member.member_id: self._records.operations[member.last_operation_id] for member in known}
         rules.check_cancelled(body.kind, last, now)
+        self._breakers.check(instance_id, members[0].component_key)
         moves = self._spares(instance_id, members) if body.kind == "replace" else {}
         before = {member_id: self._requested_at.get((member_id, body.kind), []) for member_id in body.member_ids}
         rules.check_requests(self._spec, body.kind, before, now)

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fake_slurm import CLUSTER_NAME, FACTS, OK, SETTINGS, Cluster, FakeJob, FakeSlurm, running
 from gpuaas_app_slurm import controller
 from gpuaas_app_slurm.settings import Settings
 from gpuaas_app_slurm.workload import (
@@ -34,6 +33,17 @@ from gpuaas_sdk.installs import apt, bundle, packages, receipts, removals, unins
 from gpuaas_sdk.machine import Command, Completed, Ran
 from gpuaas_sdk.testing import FakeMachines, FakePlatform
 from gpuaas_sdk.testing.machines import FakeHost
+
+from gpuaas_app_slurm_conformance.fake_slurm import (
+    CLUSTER_NAME,
+    FACTS,
+    OK,
+    SETTINGS,
+    Cluster,
+    FakeJob,
+    FakeSlurm,
+    running,
+)
 
 QUICK = dataclasses.replace(SETTINGS, accounting_start_s=0.2, controller_start_s=0.2, accounts_s=0.2)
 VERSION = "24.11.5"

@@ -1,5 +1,5 @@
-"""How the conformance kit looks at Slurm: the fake Slurm of the app's tests answers on the kit's simulated machines, to
-a controller that is a real process."""
+"""How the conformance kit looks at Slurm: the fake Slurm answers on the kit's simulated machines, to a controller that
+is a real process."""
 
 import hashlib
 import json
@@ -11,17 +11,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fake_slurm import CLUSTER_NAME, FakeJob, FakeSlurm
-from fresh_machines import VERSION, Faults, FreshHost
 from gpuaas_app_slurm.controller import app
 from gpuaas_app_slurm.workload import config, keys
 from gpuaas_sdk.conformance import Driver, SimulatedMachine
 from gpuaas_sdk.machine import Ran, shell
 
+from gpuaas_app_slurm_conformance.fake_slurm import CLUSTER_NAME, FakeJob, FakeSlurm
+from gpuaas_app_slurm_conformance.fresh_machines import VERSION, Faults, FreshHost
+
 COMMAND = (str(Path(sys.executable).with_name("gpuaas-slurm")),)
 """The program of the app."""
-QUICK_COMMAND = (sys.executable, str(Path(__file__).with_name("quick_slurm.py")))
+QUICK_COMMAND = (sys.executable, "-m", "gpuaas_app_slurm_conformance.quick")
 """The same with shorter waits."""
+RUNBOOK = Path(__file__).with_name("runbook.md")
+"""Where the wheel has it; in a clone it is among the documentation of the app."""
 OF_THE_KIT = (shell.GET, shell.GET_ALL, shell.PUT, shell.PUT_ALL)
 FILE_PROGRAMS = ("cat", "chmod", "chown", "install", "ls", "mkdir", "rm", "test", "touch")
 """The kit's machines read, write and delete their files themselves."""
@@ -72,7 +75,7 @@ class SlurmDriver(Driver):
         "reservation.remove": {"name": "course"},
     }
     patience_s, silent_s = 300.0, 120.0
-    runbook = Path(__file__).parents[1] / "docs/runbook.md"
+    runbook = RUNBOOK if RUNBOOK.exists() else Path(__file__).parents[1] / "docs/runbook.md"
 
     def respond(self, machine: SimulatedMachine, argv: tuple[str, ...], data: bytes) -> Ran | None:
         if argv[0] in FILE_PROGRAMS or (argv[2:3] and argv[2] in OF_THE_KIT):

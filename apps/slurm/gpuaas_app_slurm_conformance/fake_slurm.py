@@ -10,12 +10,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import fake_queue
 import msgspec
-from fake_accounting import FakeAccounting
-from fake_keys import FakeKeys
-from fake_queue import FakeQueue
-from fake_tokens import FakeTokens
 from gpuaas_app_slurm import controller
 from gpuaas_app_slurm.settings import Settings
 from gpuaas_app_slurm.workload import facts, footprint, job_records, observed, people, queue, rest, users
@@ -25,6 +20,12 @@ from gpuaas_sdk.controller import App, Gauges, Instance, Member, RunnerSettings
 from gpuaas_sdk.installs import uninstall
 from gpuaas_sdk.machine import Ran, shell
 from gpuaas_sdk.testing import FakeMachines, FakePlatform
+
+from gpuaas_app_slurm_conformance import fake_queue
+from gpuaas_app_slurm_conformance.fake_accounting import FakeAccounting
+from gpuaas_app_slurm_conformance.fake_keys import FakeKeys
+from gpuaas_app_slurm_conformance.fake_queue import FakeQueue
+from gpuaas_app_slurm_conformance.fake_tokens import FakeTokens
 
 SETTINGS = Settings(
     reach_s=0.2,
