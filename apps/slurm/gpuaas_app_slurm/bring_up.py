@@ -11,7 +11,7 @@ from gpuaas_sdk.checks import Check
 from gpuaas_sdk.controller import Member, Operation, Permanent, members, package_sources
 from gpuaas_sdk.machine import Machine, MachineUnreachable
 
-from gpuaas_app_slurm import homes_of_cluster, login, reports, roles
+from gpuaas_app_slurm import homes_of_cluster, login, reports, roles, user_accounts
 from gpuaas_app_slurm.settings import Settings
 from gpuaas_app_slurm.workload import (
     choices,
@@ -63,13 +63,14 @@ async def deploy(op: Operation, settings: Settings) -> None:
     config.check_users(inputs.users)
     choices.check(inputs.scheduler)
     roles.refuse_shared_logins(op.members)
+    accounts = await _users_of_form(op, inputs)
     controller = roles.controller_of(op.members)
     reached = await op.each(op.to_do, lambda member: _reach(op, member, settings), raises=False)
     if _is_failed(op, controller):
         return  # There is no cluster without its controller.
     present = tuple(member for member in op.members if not _is_failed(op, member))
-    homes, seen = await homes_of_cluster.chosen(op, controller, present, inputs)
-    joining = Joining(op, inputs, settings, homes, users.at_deploy(inputs.users), seen)
+    homes, seen = await homes_of_cluster.chosen(op, controller, present, inputs, accounts)
+    joining = Joining(op, inputs, settings, homes, accounts, seen)
     installed = await op.each(reached.ok, lambda member: _prepare(joining, member, present), raises=False)
     if _is_failed(op, controller):
         return
@@ -91,14 +92,34 @@ async def add(op: Operation, settings: Settings) -> None:
         head = await reports.head(op)
     homes, accounts = await asyncio.gather(
         homes_of_cluster.checked(op, roles.controller_of(op.members), op.to_do, inputs),
-        users.of_cluster(head, inputs.users),
+        user_accounts.of_cluster(op, head),
     )
     joining = Joining(op, inputs, settings, homes, accounts)
     # This does not change while machines are installed: an upgrade and a new key exclude other operations.
     async with beside(slurm.read_common(head, inputs, op.instance.app_version)) as common:
         installed = await op.each(op.to_do, lambda member: _install(joining, member, ()), raises=False)
-    await _join_and_prove(joining, installed.ok, common.result())
+    ready = await _with_users_of_now(joining, head, installed.ok)
+    await _join_and_prove(joining, ready, common.result())
     await reports.publish_access(op)
+
+
+async def _users_of_form(op: Operation, inputs: config.Inputs) -> tuple[users.User, ...]:
+    """Return the users of the form with their numbers. Before anything was changed, refuse logins of people. A person
+    who gets such a login later is ignored instead: see `reports.sync_people`."""
+    people = reports.people_of(await op.people())
+    if all(member.status == "requested" for member in op.members):
+        users.refuse_people(inputs.users, people, "deploy again with other names in `users`")
+    return users.at_deploy(inputs.users, people)
+
+
+async def _with_users_of_now(joining: Joining, head: Machine, installed: tuple[Member, ...]) -> tuple[Member, ...]:
+    """Bring the accounts of new machines up to date: users may have been added or removed while packages were
+    installed. It costs one command if they were not. Return the machines that have them."""
+    op = joining.op
+    if op.attempt == 1 and await user_accounts.of_cluster(op, head) == joining.users:
+        return installed
+    give = partial(user_accounts.give, op, head=head, settings=joining.settings)
+    return (await op.each(installed, give, raises=False)).ok
 
 
 async def _connect(op: Operation) -> None:

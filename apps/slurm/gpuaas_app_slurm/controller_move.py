@@ -35,6 +35,7 @@ from gpuaas_app_slurm import (
     reports,
     roles,
     take_down,
+    user_accounts,
 )
 from gpuaas_app_slurm.settings import Settings
 from gpuaas_app_slurm.workload import (
@@ -185,6 +186,7 @@ async def _carry_over(move: Move) -> None:
     begun = moves.Begun(op.replacement(move.member), (await move.on_new(_itself)).hostname, op.id)
     packed = await move.on_old(partial(_pack, move, begun))
     if not await move.on_new(moves.is_unpacked):
+        await move.on_new(partial(_write_users, move, await move.on_old(partial(user_accounts.of_cluster, op))))
         await _copy(move, packed, move.on_old, move.on_new)
     await move.on_old(lambda old: moves.mark(old, "started"))
     await move.on_new(partial(_start, move))
@@ -201,7 +203,7 @@ async def _original(move: Move, old: Machine) -> tuple[moves.Original, tuple[use
         SLURM.software.version(await packages.software_versions(old, SLURM)),
     )
     homes = await home.in_use(old, move.inputs.home, old.address)
-    return original, await users.of_cluster(old, move.inputs.users), homes
+    return original, await user_accounts.of_cluster(move.op, old), homes
 
 
 async def _prepare(
@@ -239,6 +241,12 @@ async def _pack(move: Move, begun: moves.Begun, old: Machine) -> moves.Packed:
             await move_checks.refuse_interactive(move.op, old)
     await move.op.say(f"stopping slurmctld and slurmdbd on {old.hostname}; batch jobs continue")
     return await moves.pack(old)
+
+
+async def _write_users(move: Move, accounts: tuple[users.User, ...], machine: Machine) -> None:
+    """Write the users as they are now. Users may have changed since the new machine was prepared, and from now on none
+    does: `users.add` and `users.remove` wait for slurmctld."""
+    await users.ensure_noted(machine, move.op.instance.instance_id, accounts, restores=True)
 
 
 On = Callable[[Work[Result]], Awaitable[Result]]

@@ -11,7 +11,11 @@ from gpuaas_app_slurm.workload import config, facts, home, users
 
 
 async def chosen(
-    op: Operation, controller: Member, members: Sequence[Member], inputs: config.Inputs
+    op: Operation,
+    controller: Member,
+    members: Sequence[Member],
+    inputs: config.Inputs,
+    accounts: Sequence[users.User],
 ) -> tuple[home.Home, dict[str, facts.Facts]]:
     """Return where the homes of a new cluster are, after a check on all its machines, and the facts of these machines
     by allocation. A repeated deploy keeps what the first one chose, and reads no facts."""
@@ -27,7 +31,7 @@ async def chosen(
     await op.say(f"checking home {homes.shown} on {len(machines)} machines")
     await home.check(homes, head, others)
     if homes.kind == "shared":
-        await users.refuse_other_owners(head, homes.source, users.at_deploy(inputs.users))
+        await users.refuse_other_owners(head, homes.source, accounts)
     if homes.is_exported:
         homes = msgspec.structs.replace(homes, clients=tuple(member.address for member in op.members))
     return homes, by_allocation

@@ -8,7 +8,7 @@ from gpuaas_sdk.controller import MachineAway, Member, Operation, Permanent, Ref
 from gpuaas_sdk.installs import removals
 from gpuaas_sdk.machine import Machine
 
-from gpuaas_app_slurm import login, plan, reports, roles, unknown_nodes
+from gpuaas_app_slurm import login, plan, reports, roles, unknown_nodes, user_accounts
 from gpuaas_app_slurm.settings import Settings
 from gpuaas_app_slurm.workload import config, nodes, repairs, slurm, state, users
 
@@ -35,12 +35,10 @@ async def node(op: Operation, settings: Settings) -> None:
     if not (check := await slurm.controller_answers(head)).ok:
         raise Temporary(check.reason)
 
-    accounts = await users.of_cluster(head, inputs.users)
-
     async def repair(member: Member, machine: Machine) -> None:
         roles_here = roles.roles_on(op.members, member.allocation_id)
         await repairs.node(machine, head, roles_here, inputs.auth, settings, op.say)
-        await users.ensure_noted(machine, op.instance.instance_id, accounts)
+        await users.ensure_noted(machine, op.instance.instance_id, await user_accounts.of_cluster(op, head))
 
     async def repair_member(member: Member) -> None:
         _refuse_leaving(op, member)

@@ -29,9 +29,10 @@ from gpuaas_app_slurm import (
     reports,
     roles,
     take_down,
+    user_accounts,
 )
 from gpuaas_app_slurm.settings import Settings
-from gpuaas_app_slurm.workload import config, containers, nodes, reporter, slurm, state, users
+from gpuaas_app_slurm.workload import config, containers, nodes, reporter, slurm, state
 from gpuaas_app_slurm.workload.footprint import SLURM
 from gpuaas_app_slurm.workload.removal_acts import SlurmActs
 
@@ -42,7 +43,7 @@ async def replace(op: Operation, settings: Settings) -> None:
     roles.refuse_joining_shared_logins(spares, (*op.members, *spares), op.instance.name)
     present = [spare for spare in spares if await op.answers(spare, patience_s=settings.reach_s)]
     homes = await homes_of_cluster.checked(op, roles.controller_of(op.members), present, inputs)
-    joining = bring_up.Joining(op, inputs, settings, homes, await users.of_cluster(head, inputs.users))
+    joining = bring_up.Joining(op, inputs, settings, homes, await user_accounts.of_cluster(op, head))
     await op.each(op.to_do, lambda member: _replace(joining, member, head), raises=False)
     await reports.publish_access(op)
 
@@ -72,6 +73,8 @@ async def _finish(
         await op.report(member, status="provisioning", reason=op.reason, detail={details.REPLACED: left})
     await op.advance(member, "joining")
     moved = op.now(member)
+    # Users may have been removed while the new machine was no machine of the cluster yet.
+    await user_accounts.give(op, moved, head, settings)
     kept = {details.REPLACED: moved.adapter_detail.get(details.REPLACED, {})}
     if member.component_key == roles.LOGIN:
         await login.report_ready(op, moved, user, **kept)

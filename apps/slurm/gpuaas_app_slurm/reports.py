@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Iterable
 from typing import Literal
 
+import msgspec
 from gpuaas_contract.errors import LeaseLost
 from gpuaas_sdk.controller import Evidence, Member, Operation, Permanent, PosixPerson, Temporary
 from gpuaas_sdk.installs import packages
@@ -13,7 +14,19 @@ from gpuaas_sdk.outcomes import NoAnswer
 
 from gpuaas_app_slurm import access, details, roles
 from gpuaas_app_slurm.settings import Settings
-from gpuaas_app_slurm.workload import accounting, choices, config, hold, home, nodes, people, slurm, state, warnings
+from gpuaas_app_slurm.workload import (
+    accounting,
+    choices,
+    config,
+    hold,
+    home,
+    nodes,
+    people,
+    slurm,
+    state,
+    users,
+    warnings,
+)
 from gpuaas_app_slurm.workload.people import Person
 
 
@@ -128,16 +141,20 @@ def people_of(people: Iterable[PosixPerson]) -> tuple[Person, ...]:
 
 async def sync_people(op: Operation, machine: Machine, inputs: config.Inputs, settings: Settings) -> people.Synced:
     """Give the people of the project what they need to submit jobs. Shows the jobs of those who left."""
-    wanted = people_of(await op.people())
-    if not wanted:
+    everyone = people_of(await op.people())
+    if not everyone:
         return people.Synced(people.Changes(), {})
+    ignored = users.shared_logins(everyone, await users.of_cluster(machine, inputs.users, everyone))
+    if ignored:
+        await op.say(f"people are ignored whose login belongs to a user of the cluster: {', '.join(ignored)}")
+    wanted = tuple(person for person in everyone if person.login not in ignored)
     await op.say(f"giving {len(wanted)} people of the project their place in Slurm")
     synced = await people.sync(machine, inputs.cluster_name, wanted, within_s=settings.accounts_s, progress=op.say)
     if synced.waiting:
         await op.say(f"no Unix account on {machine.hostname} yet: {', '.join(synced.waiting)}")
     if synced.jobs:
         await op.say(f"jobs of people who left the project: {people.jobs_text(synced.jobs)}")
-    return synced
+    return msgspec.structs.replace(synced, ignored=ignored)
 
 
 async def removed(

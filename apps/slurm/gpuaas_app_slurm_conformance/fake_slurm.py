@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ from gpuaas_contract.permissions import CONTROLLER_KEYS
 from gpuaas_sdk.controller import App, Gauges, Instance, Member, RunnerSettings
 from gpuaas_sdk.installs import uninstall
 from gpuaas_sdk.machine import Ran, shell
-from gpuaas_sdk.testing import FakeMachines, FakePlatform
+from gpuaas_sdk.testing import FakeHost, FakeMachines, FakePlatform
 
 from gpuaas_app_slurm_conformance import fake_queue
 from gpuaas_app_slurm_conformance.fake_accounting import FakeAccounting
@@ -198,7 +199,8 @@ class FakeSlurm:
             return Ran(1, "", "Failed to connect to bus")
         return Ran(0, FACTS, "") if facts.SCRIPT in text else None
 
-    def answer(self, argv: tuple[str, ...]) -> Ran:
+    def answer(self, argv: tuple[str, ...], machine: str = "gpu-1") -> Ran:
+        """Answer a command on this machine."""
         match argv:
             case ("timeout", _, "scontrol", "ping"):
                 return Ran(0, f"Slurmctld(primary) at gpu-1 is {'UP' if self.is_up else 'DOWN'}\n", "")
@@ -268,9 +270,9 @@ class FakeSlurm:
             case ("bash", "-seuo", "pipefail", "--", *words) if people.HOMES in self.script:
                 return self.accounting.accounts(words)
             case ("bash", "-seuo", "pipefail", "--", *words) if users.USERS in self.script:
-                return self.accounting.ensure(words)
+                return self.accounting.ensure(words, machine)
             case ("bash", *_) if users.LIST in self.script:
-                return Ran(0, "\n".join(self.accounting.extra_users), "")
+                return Ran(0, "\n".join(self.accounting.listed(machine)), "")
             case ("sacctmgr", "-nP" | "-i", *words):
                 return self.accounting.answer([word for word in words if word != "-Q"])
             case ("squeue", "-h", "-o", "%u|%i", "-u", names):
@@ -413,6 +415,18 @@ class FakeSlurm:
         return OK
 
 
+class SlurmMachines(FakeMachines):
+    """Machines of a cluster. Slurm's commands have the same result on all of them; each has its own Unix accounts."""
+
+    def __init__(self, slurm: FakeSlurm) -> None:
+        super().__init__()
+        self._slurm = slurm
+
+    def host(self, name: str) -> FakeHost:
+        answer = partial(self._slurm.answer, machine=name)
+        return self.by_host.setdefault(name, FakeHost(name, answer, self._slurm.answer_script))
+
+
 @dataclass
 class Cluster:
     """A deployed instance of the app on fake machines: gpu-1 is the controller, gpu-2 a worker."""
@@ -472,7 +486,7 @@ async def deployed_cluster(
     slurm = FakeSlurm(nodes={name: ["IDLE"] for name in names})
     steward = StewardSpec(requests_per_hour=repairs_per_hour)
     platform = FakePlatform("slurm", steward=steward, permissions=permissions)
-    machines = FakeMachines(slurm.answer, slurm.answer_script)
+    machines = SlurmMachines(slurm)
     inputs = {"cluster_name": CLUSTER_NAME, "controller_allocation_id": "alloc_gpu-1"}
     members = {"controller": ["gpu-1"], "worker": names}
     instance = platform.add_instance(members, topology="split", inputs=inputs, ready=True)

@@ -147,6 +147,36 @@ def test_a_user_whose_number_owns_the_home_of_another_name_is_refused_and_gets_n
     assert (tmp_path / "made").exists() == (status == 0), "an account would make it a user of the cluster"
 
 
+@pytest.mark.parametrize(
+    ("expires", "state", "owner", "changes"),
+    [
+        ("", "active", "", []),
+        ("1", "active", "", []),
+        ("1", "restored", "", ["-e  bob"]),
+        ("", "restored", "", []),
+        ("", "removed", "", ["-e 1 bob"]),
+        ("1", "removed", "", []),
+        ("", "removed", "20001", []),
+    ],
+)
+def test_only_a_user_who_is_restored_gets_an_expired_account_back(
+    tmp_path: Path, expires: str, state: str, owner: str, changes: list[str]
+) -> None:
+    """The other writers may have read the list before the user was removed. The account of a person is not changed."""
+    people, programs, uid = tmp_path / "people", tmp_path / "programs", os.getuid()
+    (people / "bob").mkdir(parents=True)
+    programs.mkdir()
+    shadow, passwd = f"bob:*:20000:0:99999:7::{expires}:", f"bob:x:{uid}:{uid}::{people}/bob:/bin/bash"
+    program(programs / "getent", f"case $1 in shadow) echo '{shadow}' ;; passwd) echo '{passwd}' ;; esac")
+    program(programs / "id", f"echo {owner or uid}")
+    program(programs / "usermod", f'echo "$@" >> {tmp_path}/usermod')
+    program(programs / "loginctl", "exit 1")
+    script = users.USERS.replace("/home/people", str(people))
+    assert run(script, "bob", str(uid), state, programs=programs) == 0
+    changed = tmp_path / "usermod"
+    assert (changed.read_text().splitlines() if changed.exists() else []) == changes
+
+
 def test_only_owners_in_the_range_of_the_app_are_listed_and_a_folder_that_does_not_exist_has_none(
     tmp_path: Path,
 ) -> None:

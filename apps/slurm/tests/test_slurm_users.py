@@ -22,14 +22,16 @@ async def cluster() -> AsyncIterator[Cluster]:
         yield deployed
 
 
-def _joins(cluster: Cluster, *logins: str, state: PersonState = "active") -> None:
+def joins(cluster: Cluster, *logins: str, state: PersonState = "active", uid: int = 0) -> None:
+    """Have people join the project, with this number or one of the platform."""
+    number = uid or 20000 + len(cluster.platform.records.people)
     cluster.platform.records.people += [
         PosixPerson(
             user_id=f"user_{login}",
             name=login,
             login=login,
-            uid=20000 + len(cluster.platform.records.people),
-            gid=20000 + len(cluster.platform.records.people),
+            uid=number,
+            gid=number,
             state=state,
             is_admin=False,
             public_keys=[],
@@ -42,10 +44,10 @@ def _changes_of_accounting(cluster: Cluster) -> list[tuple[str, ...]]:
     return [words for words in cluster.slurm.accounting.commands if words[0] != "show"]
 
 
-def _rows(ended: Any, *columns: str) -> list[Any]:
+def rows(ended: Any, *columns: str) -> list[Any]:
     assert ended.status == "succeeded", ended.error
-    rows = [tuple(row[column] for column in columns) for row in ended.result["rows"]]
-    return [row[0] for row in rows] if len(columns) == 1 else rows
+    values = [tuple(row[column] for column in columns) for row in ended.result["rows"]]
+    return [value[0] for value in values] if len(columns) == 1 else values
 
 
 @pytest.mark.parametrize(
@@ -99,48 +101,48 @@ def test_a_user_who_is_added_never_gets_the_number_of_a_home_of_another_cluster(
 
 async def test_fifty_people_cost_as_many_commands_as_one(cluster: Cluster) -> None:
     logins = [f"p{number:02}" for number in range(50)]
-    _joins(cluster, *logins)
+    joins(cluster, *logins)
     ended = await cluster.act("users.sync")
-    assert _rows(ended, "login", "change") == [(login, "added") for login in logins]
+    assert rows(ended, "login", "change") == [(login, "added") for login in logins]
     adds = [words for words in _changes_of_accounting(cluster) if words[:2] == ("add", "user")]
     assert [len(words[2].split(",")) for words in adds] == [1, 50], "the user of the form, and all people at once"
     assert len(cluster.slurm.accounting.commands) < 15
 
 
 async def test_a_sync_waits_for_unix_accounts_and_changes_nothing_twice(cluster: Cluster) -> None:
-    _joins(cluster, "ada", "bob")
+    joins(cluster, "ada", "bob")
     cluster.slurm.accounting.waits_for_account = {"bob"}
-    assert _rows(await cluster.act("users.sync"), "login") == ["ada", "bob"]
+    assert rows(await cluster.act("users.sync"), "login") == ["ada", "bob"]
     before = _changes_of_accounting(cluster)
-    assert _rows(await cluster.act("users.sync"), "login") == []
+    assert rows(await cluster.act("users.sync"), "login") == []
     assert _changes_of_accounting(cluster) == before
 
 
 async def test_a_person_whose_account_never_appears_keeps_no_one_else_from_submitting(cluster: Cluster) -> None:
-    _joins(cluster, "ada", "bob")
+    joins(cluster, "ada", "bob")
     cluster.slurm.accounting.without_account = {"ada"}
     ended = await cluster.act("users.sync")
-    assert _rows(ended, "login", "change") == [("ada", "has no Unix account yet"), ("bob", "added")]
+    assert rows(ended, "login", "change") == [("ada", "has no Unix account yet"), ("bob", "added")]
     controller = cluster.member_of(cluster.instance, "gpu-1")
     assert (await cluster.perform("repair", [controller])).status == "succeeded"
 
 
 async def test_a_sync_blocks_a_person_who_left_names_their_jobs_and_keeps_their_limits(cluster: Cluster) -> None:
-    _joins(cluster, "ada", state="left")
+    joins(cluster, "ada", state="left")
     cluster.slurm.accounting.users |= {"ada": {"MaxJobs": "5"}}
     cluster.slurm.jobs = [FakeJob(7, user="ada"), FakeJob(8, user="ada", node="")]
-    assert _rows(await cluster.act("users.sync"), "login", "change", "jobs") == [("ada", "blocked", "7, 8")]
-    assert _rows(await cluster.act("users.sync"), "login", "change", "jobs") == [("ada", "left before", "7, 8")]
+    assert rows(await cluster.act("users.sync"), "login", "change", "jobs") == [("ada", "blocked", "7, 8")]
+    assert rows(await cluster.act("users.sync"), "login", "change", "jobs") == [("ada", "left before", "7, 8")]
     assert cluster.slurm.accounting.users["ada"] == {"MaxJobs": "5", "GrpJobs": "0", "GrpSubmitJobs": "0"}
     cluster.platform.records.people.clear()
-    _joins(cluster, "ada")
-    assert _rows(await cluster.act("users.sync"), "login", "change") == [("ada", "restored")]
+    joins(cluster, "ada")
+    assert rows(await cluster.act("users.sync"), "login", "change") == [("ada", "restored")]
     assert cluster.slurm.accounting.users["ada"]["MaxJobs"] == "5"
 
 
 async def test_a_change_that_slurm_does_not_take_fails_the_sync(cluster: Cluster) -> None:
     await cluster.act("users.sync")
-    _joins(cluster, "ada")
+    joins(cluster, "ada")
     cluster.slurm.accounting.is_deaf = True
     ended = await cluster.act("users.sync")
     assert (ended.status, "did not take the change: ada cannot submit" in ended.error.message) == ("failed", True)
@@ -148,15 +150,15 @@ async def test_a_change_that_slurm_does_not_take_fails_the_sync(cluster: Cluster
 
 async def test_a_user_is_added_on_every_machine_and_removed_with_its_jobs_named(cluster: Cluster) -> None:
     added = await cluster.act("users.add", names=["eva"])
-    assert _rows(added, "login", "uid", "change", "machines") == [("eva", 6001, "added", 2)]
-    assert _rows(await cluster.act("users.add", names=["eva"]), "change") == ["was there"]
+    assert rows(added, "login", "uid", "change", "machines") == [("eva", 6001, "added", 2)]
+    assert rows(await cluster.act("users.add", names=["eva"]), "change") == ["was there"]
     cluster.slurm.jobs = [FakeJob(9, user="eva")]
     removed = await cluster.act("users.remove", names=["eva"])
-    assert _rows(removed, "login", "change") == [("eva", "removed")]
+    assert rows(removed, "login", "change") == [("eva", "removed")]
     assert removed.result["note"] == "Their jobs that run or wait: eva: 9."
     assert cluster.slurm.accounting.users["eva"]["GrpSubmitJobs"] == "0"
-    assert cluster.slurm.accounting.extra_users[-1] == "eva 6001 removed"
-    assert _rows(await cluster.act("users.add", names=["eva"]), "uid", "change") == [(6001, "restored")]
+    assert cluster.slurm.accounting.listed("gpu-2") == ["eva 6001 removed"]
+    assert rows(await cluster.act("users.add", names=["eva"]), "uid", "change") == [(6001, "restored")]
     assert cluster.slurm.accounting.users["eva"]["GrpSubmitJobs"] == ""
 
 
@@ -173,7 +175,7 @@ async def test_a_user_is_added_on_every_machine_and_removed_with_its_jobs_named(
 async def test_users_that_cannot_be_added_or_removed_are_refused_before_a_change(
     cluster: Cluster, action: str, name: str, why: str
 ) -> None:
-    _joins(cluster, "ada")
+    joins(cluster, "ada")
     ended = await cluster.act(action, names=[name])
     assert (ended.status, why in ended.error.message) == ("failed", True)
     assert _changes_of_accounting(cluster) == []
@@ -182,14 +184,14 @@ async def test_users_that_cannot_be_added_or_removed_are_refused_before_a_change
 async def test_limits_are_set_and_shown_as_slurm_has_them(cluster: Cluster) -> None:
     cluster.slurm.accounting.users |= {"ada": {}}
     ended = await cluster.act("users.limits", login="ada", max_jobs=5, gpus=2, max_wall="1-00:00:00")
-    assert _rows(ended, "login", "when", "max_jobs", "max_submit", "max_wall", "cpus", "gpus") == [
+    assert rows(ended, "login", "when", "max_jobs", "max_submit", "max_wall", "cpus", "gpus") == [
         ("ada", "before", None, None, None, None, None),
         ("ada", "after", 5, None, "1-00:00:00", None, 2),
     ]
-    assert _rows(await cluster.act("users.limits", login="ada", max_jobs=-1), "max_jobs", "gpus") == [(5, 2), (None, 2)]
+    assert rows(await cluster.act("users.limits", login="ada", max_jobs=-1), "max_jobs", "gpus") == [(5, 2), (None, 2)]
     everyone = await cluster.act("users.limits", cpus=64)
-    assert _rows(everyone, "login", "cpus") == [(user_actions.EVERYONE, None), (user_actions.EVERYONE, 64)]
-    assert _rows(await cluster.act("users.limits"), "login", "when") == [(user_actions.EVERYONE, "now"), ("ada", "now")]
+    assert rows(everyone, "login", "cpus") == [(user_actions.EVERYONE, None), (user_actions.EVERYONE, 64)]
+    assert rows(await cluster.act("users.limits"), "login", "when") == [(user_actions.EVERYONE, "now"), ("ada", "now")]
 
 
 async def test_a_change_of_limits_names_the_command_that_takes_it_back(cluster: Cluster) -> None:
@@ -204,17 +206,53 @@ async def test_a_change_of_limits_names_the_command_that_takes_it_back(cluster: 
 async def test_limits_that_slurm_does_not_take_or_of_an_unknown_user_fail(cluster: Cluster) -> None:
     unknown = await cluster.act("users.limits", login="ada", max_jobs=5)
     assert "Slurm has no user ada" in unknown.error.message
+    cluster.slurm.accounting.users |= {"": {"MaxJobs": "7"}, "bob": {"MaxJobs": "9"}}
     cluster.slurm.accounting.is_deaf = True
-    refused = await cluster.act("users.limits", max_jobs=5)
-    assert "Slurm did not take the limits max_jobs" in refused.error.message
+    for inputs in ({"max_jobs": 5}, {"max_jobs": -1}, {"max_jobs": -1, "login": "bob"}):
+        refused = await cluster.act("users.limits", **inputs)
+        assert "Slurm did not take the limits max_jobs" in refused.error.message, inputs
+    refused = await cluster.act("users.limits", max_wall="01:00:00")
+    assert "Slurm did not take the limits max_wall" in refused.error.message
+
+
+async def test_a_change_of_limits_that_sacctmgr_refuses_fails_with_what_it_printed(cluster: Cluster) -> None:
+    cluster.slurm.accounting.users |= {"ada": {}}
+    cluster.slurm.accounting.refuses = " Error with request: Access/permission denied"
+    for inputs in ({"login": "ada"}, {}):
+        refused = await cluster.act("users.limits", max_jobs=-1, **inputs)
+        assert "Error with request: Access/permission denied" in refused.error.message, inputs
+
+
+ACCOUNT = Limits(max_jobs=50)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "before", "shown", "above", "wrong"),
+    [
+        (Limits(max_wall="24:00:00"), Limits(), Limits(max_wall="1-00:00:00"), None, []),
+        (Limits(max_wall="00:00:30"), Limits(), Limits(max_wall="00:01:00"), None, []),
+        (Limits(max_wall="24:00:00"), Limits(), Limits(max_wall="2-00:00:00"), None, ["max_wall"]),
+        (Limits(max_wall="-1"), Limits(max_wall="01:00:00"), Limits(max_wall="01:00:00"), None, ["max_wall"]),
+        (Limits(max_jobs=-1), Limits(max_jobs=5), Limits(max_jobs=50), ACCOUNT, []),
+        (Limits(max_jobs=-1), Limits(max_jobs=50), Limits(max_jobs=50), ACCOUNT, []),
+        (Limits(max_jobs=-1), Limits(max_jobs=5), Limits(max_jobs=5), ACCOUNT, ["max_jobs"]),
+        (Limits(max_jobs=-1, gpus=2), Limits(max_jobs=5), Limits(), None, ["gpus"]),
+        (Limits(fairshare=-1), Limits(fairshare=1), Limits(fairshare=1), None, []),
+        (Limits(fairshare=-1), Limits(fairshare=7), Limits(fairshare=7), None, ["fairshare"]),
+    ],
+)
+def test_a_limit_is_set_if_slurm_shows_it_and_removed_if_it_shows_none_or_that_of_the_account(
+    wanted: Limits, before: Limits, shown: Limits, above: Limits | None, wrong: list[str]
+) -> None:
+    assert user_actions.unset(wanted, before, shown, above) == wrong
 
 
 async def test_the_list_has_people_users_and_others_with_their_state(cluster: Cluster) -> None:
-    _joins(cluster, "ada")
-    _joins(cluster, "bob", state="left")
+    joins(cluster, "ada")
+    joins(cluster, "bob", state="left")
     cluster.slurm.accounting.users |= {"ada": {}, "bob": {"GrpSubmitJobs": "0"}, "root": {}}
     listed = await cluster.act("users.list")
-    assert _rows(listed, "login", "kind", "state", "can_submit") == [
+    assert rows(listed, "login", "kind", "state", "can_submit") == [
         ("ada", "person", "active", True),
         ("bob", "person", "left", False),
         ("researcher", "user", "active", False),

@@ -50,10 +50,19 @@ async def start(
 
 
 async def give_places(controller: Machine, cluster_name: str, users: Collection[str]) -> None:
-    """Let these users submit jobs."""
+    """Add these users to Slurm. Those that Slurm has stay as they are: one may have been removed meanwhile."""
     present = await associations.read(controller, cluster_name)
-    await associations.add(controller, cluster_name, [user for user in users if user not in present])
-    blocked = [user for user in users if user in present and not present[user].can_submit]
+    if missing := [user for user in users if user not in present]:
+        await associations.add(controller, cluster_name, missing)
+        present = await associations.read(controller, cluster_name)
+    associations.refuse_missing(controller, users, present, "did not add:")
+
+
+async def restore_places(controller: Machine, cluster_name: str, users: Collection[str]) -> None:
+    """Let these users submit jobs, also those that were removed before."""
+    await give_places(controller, cluster_name, users)
+    present = await associations.read(controller, cluster_name)
+    blocked = [user for user in users if not present[user].can_submit]
     await associations.change(controller, cluster_name, blocked, associations.UNBLOCK)
     after = await associations.read(controller, cluster_name)
     can = {user: association for user, association in after.items() if association.can_submit}

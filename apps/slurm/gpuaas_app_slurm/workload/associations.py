@@ -16,6 +16,8 @@ LOGINS_PER_COMMAND = 500
 FIELDS = "User,GrpSubmitJobs,MaxJobs,MaxSubmitJobs,MaxWall,GrpTRES,Fairshare"
 BLOCK = ("GrpJobs=0", "GrpSubmitJobs=0")
 """Keeps the user from submitting, and queued jobs from starting. Running jobs continue."""
+NOTHING_TO_CHANGE = "Nothing modified"
+"""sacctmgr prints this, and ends with status 1, if no association fits what a change is for."""
 UNBLOCK = ("GrpJobs=-1", "GrpSubmitJobs=-1")
 
 
@@ -75,13 +77,24 @@ async def change(controller: Machine, cluster_name: str, users: Collection[str],
     place = (f"cluster={cluster_name}", f"account={ACCOUNT}")
     for some in _parts(users):
         words = ("sacctmgr", "-i", "-Q", "modify", "user", "where", f"name={some}", *place, "set", *values)
-        await controller.run(*words, check=False)
+        await _modify(controller, *words)
 
 
 async def change_account(controller: Machine, cluster_name: str, values: Sequence[str]) -> None:
     """Set limits of the account: of all users together, and of each user without a limit of their own."""
     place = ("where", f"name={ACCOUNT}", f"cluster={cluster_name}")
-    await controller.run("sacctmgr", "-i", "-Q", "modify", "account", *place, "set", *values, check=False)
+    await _modify(controller, "sacctmgr", "-i", "-Q", "modify", "account", *place, "set", *values)
+
+
+async def _modify(controller: Machine, *words: str) -> None:
+    """Run a change, and fail with what sacctmgr printed. A change of nothing is no failure: read the result."""
+    ran = await controller.run(*words, check=False)
+    printed = " ".join(f"{ran.stdout} {ran.stderr}".split())
+    if ran.exit_status != 0 and NOTHING_TO_CHANGE not in printed:
+        raise Permanent(
+            f"sacctmgr on {controller.hostname} did not change {words[4]}s: {printed or 'it printed nothing'}",
+            fix=f"gpuaas ssh {controller.hostname} --root -- sudo tail /var/log/slurm/slurmdbd.log",
+        )
 
 
 async def jobs_of(controller: Machine, users: Collection[str]) -> Mapping[str, list[str]]:

@@ -64,6 +64,8 @@ class Synced(msgspec.Struct, frozen=True):
     changes: Changes
     jobs: Mapping[str, Sequence[str]]
     waiting: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    """Logins of people that belong to users of the cluster, who keep them."""
 
 
 def changes(people: Sequence[Person], can_submit: Mapping[str, bool], waiting: Collection[str] = ()) -> Changes:
