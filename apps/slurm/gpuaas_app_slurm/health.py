@@ -51,7 +51,7 @@ async def look(cluster: Reconciliation, settings: Settings) -> None:
         decided = plan.unwatched if isinstance(error, CommandFailed) else plan.blind
         await _act(cluster, decided(cluster.instance.name, cluster.members, controller, str(error)))
     else:
-        await _judge(cluster, line, people_of(await _people(cluster, settings)), settings)
+        await _judge(cluster, line, _people_here(cluster, await _people(cluster, settings)), settings)
         if cluster.measures:
             cluster.measured(gauges.of(observed.parse(line, _name(cluster)), observed.parse_measured(line)))
         await usage.look(cluster, line)
@@ -123,6 +123,12 @@ async def _owners(cluster: Reconciliation, seen: observed.Observed) -> tuple[Mem
 
 def _name(cluster: Reconciliation) -> str:
     return config.parse_inputs(cluster.inputs).cluster_name
+
+
+def _people_here(cluster: Reconciliation, people: tuple[PosixPerson, ...]) -> tuple[Person, ...]:
+    """Return the people of the project without those whose login belongs to a user of the form, as a repair does."""
+    names = cluster.inputs.get("users", ())
+    return tuple(person for person in people_of(people) if person.login not in names)
 
 
 async def _people(cluster: Reconciliation, settings: Settings) -> tuple[PosixPerson, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import structlog
 from gpuaas_app_slurm import plan
@@ -124,6 +125,16 @@ async def test_a_person_who_joins_the_project_is_noticed_although_the_cluster_sh
         cluster.platform.records.people.append(_person("grace", 20007))
         await until(lambda: bool(repairs(cluster)))
         assert "grace cannot submit jobs yet" in repairs(cluster)[0].reason
+
+
+async def test_a_person_with_the_login_of_a_user_of_the_form_causes_no_repair() -> None:
+    """A repair ignores the person, so the next look would request it again."""
+    async with deployed_cluster(settings=OFTEN) as cluster:
+        left = msgspec.structs.replace(_person("researcher", 20008), state="left")
+        cluster.platform.records.people.append(left)
+        shows(cluster, line(node("gpu-2"), associations="|\nresearcher|\n"))
+        await looked(cluster)
+        assert repairs(cluster) == []
 
 
 async def test_of_many_machines_that_are_lost_at_once_each_is_found() -> None:
