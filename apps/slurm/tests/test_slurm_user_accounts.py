@@ -1,5 +1,5 @@
 """The Unix accounts of users who are not people of the project, without machines: a removed user stays removed beside
-other operations, a dead machine does not protect anybody, and people keep their logins and numbers."""
+other operations, a dead machine does not stop a removal, and people keep their logins and numbers."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any

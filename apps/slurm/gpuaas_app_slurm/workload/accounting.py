@@ -50,7 +50,7 @@ async def start(
 
 
 async def give_places(controller: Machine, cluster_name: str, users: Collection[str]) -> None:
-    """Add these users to Slurm. Those that Slurm has stay as they are: one may have been removed meanwhile."""
+    """Add these users to Slurm. Those that Slurm has stay as they are: one may have been removed a moment ago."""
     present = await associations.read(controller, cluster_name)
     if missing := [user for user in users if user not in present]:
         await associations.add(controller, cluster_name, missing)

@@ -81,7 +81,7 @@ class User(msgspec.Struct, frozen=True):
 def at_deploy(names: Sequence[str], people: Iterable[Person] = ()) -> tuple[User, ...]:
     """Return the users of the deploy form, with the numbers that a new cluster gives them: none of a person. Pure."""
     taken = {person.uid for person in people}
-    free = (number for number in itertools.count(FIRST_ID) if number not in taken)
+    free = itertools.filterfalse(taken.__contains__, itertools.count(FIRST_ID))
     return tuple(User(name, number) for name, number in zip(names, free, strict=False))
 
 
