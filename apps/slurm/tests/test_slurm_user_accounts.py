@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
-from fake_slurm import Cluster, deployed_cluster
-from fresh_machines import NewCluster, new_cluster
 from gpuaas_app_slurm.workload import keys, users
 from gpuaas_app_slurm.workload.people import Person
 from gpuaas_app_slurm.workload.users import User
+from gpuaas_app_slurm_conformance.fake_slurm import Cluster, deployed_cluster
+from gpuaas_app_slurm_conformance.fresh_machines import NewCluster, new_cluster
 from gpuaas_sdk.failures import Refused
 from gpuaas_sdk.installs import receipts
 from gpuaas_sdk.machine import Ran
