@@ -182,7 +182,8 @@ def ended_by_us(
     is_closed = any(made.began_s <= job.end_s <= made.ended_s for made in returns)
     if any(made.loses(job.start_s) for made in returns) or (is_closed and job.job_id in cancelled):
         return ""
-    if job.state == "CANCELLED" and any(harm.covers(frozenset({HEAD}), job.start_s, job.end_s) for harm in harms):
+    reached = job.machines | {HEAD}
+    if job.state == "CANCELLED" and any(harm.covers(reached, job.start_s, job.end_s) for harm in harms):
         return ""  # By no user, and slurmctld could not reach the node: it cancels a job whose start has failed.
     if job.state.startswith("CANCELLED") and not is_closed:
         # Only root cancels jobs for the app. A user who cancels is named, too.

@@ -47,9 +47,13 @@ def test_a_job_that_root_cancelled_is_ours_also_during_a_fault_but_not_after_for
 def test_a_job_that_no_user_cancelled_is_not_ours_if_slurmctld_could_not_start_it() -> None:
     job = Ended("7", "work-1", "CANCELLED", frozenset({"gpu-2"}), NOON_S, NOON_S + 30)
     cut = Harm("network cut", frozenset({"gpu-1"}), NOON_S - 5, NOON_S + 40)
-    assert not ended_by_us(job, set(), [cut], [])
+    frozen = Harm("freeze", frozenset({"gpu-2"}), NOON_S, NOON_S + 40)
+    other = Harm("freeze", frozenset({"gpu-3"}), NOON_S, NOON_S + 40)
+    for harm in (cut, frozen):
+        assert not ended_by_us(job, set(), [harm], [])
+        assert ended_by_us(dataclasses.replace(job, state="CANCELLED by 0"), set(), [harm], [])
+    assert ended_by_us(job, set(), [other], [])
     assert ended_by_us(job, set(), [], [])
-    assert ended_by_us(dataclasses.replace(job, state="CANCELLED by 0"), set(), [cut], [])
 
 
 def test_a_job_that_waits_for_a_machine_is_ours_unless_the_machine_was_removed_by_force() -> None:
