@@ -136,9 +136,9 @@ def _adds(machines: Machines, many: int, rounds: int) -> list[Aim]:
     print(f"add one worker with packages to its first job / registration of slurmd alone = {first_s / alone_s:.2f}")
     print(f"the whole operation / registration of slurmd alone = {one_s / alone_s:.2f}")
     print(f"add {many} workers: {many_s:.1f} s, {_load()}; / add one worker = {many_s / one_s:.2f}", flush=True)
-    one = Aim("add one worker with packages, platform / by hand", first_s / by_hand_s, ADD_MAX)
-    all_ = Aim(f"add {many} workers with packages, platform / by hand", many_s / many_by_hand_s, ADD_MAX)
-    return [one, all_] if many <= _MANY else [one]  # there is no aim for more than sixteen
+    single = Aim("add one worker with packages, platform / by hand", first_s / by_hand_s, ADD_MAX)
+    together = Aim(f"add {many} workers with packages, platform / by hand", many_s / many_by_hand_s, ADD_MAX)
+    return [single, together] if many <= _MANY else [single]  # there is no aim for more than sixteen
 
 
 def _load() -> str:
