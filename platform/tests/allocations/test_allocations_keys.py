@@ -261,7 +261,7 @@ async def test_admins_choose_people_and_the_choice_is_on_the_record(world: World
     body = {"user_ids": [ada.user_id]}
     denied = await world.send(ssh_keys.ALLOCATION_KEYS_SET, body, token=ada.token, allocation_id=allocation_id)
     assert denied.status_code == 403
-    with pytest.raises(errors.ValidationFailed, match="no person"):
+    with pytest.raises(errors.ValidationFailed, match="no user"):
         await world.call(ssh_keys.ALLOCATION_KEYS_SET, {"user_ids": ["user_none"]}, allocation_id=allocation_id)
     await choose(world, allocation_id, ada)
     trail = await world.call(audit.AUDIT_LIST, query={"action": "capacity.allocation_keys.set"})

@@ -236,11 +236,16 @@ class SshTransport:
         """Turn every error of the connection into `MachineUnreachable`, and let the next command reconnect."""
         try:
             yield
-        except (OSError, asyncssh.Error) as error:
+        except (OSError, asyncssh.Error, AttributeError) as error:
+            # The library uses a session that it has dropped if the connection breaks while a command is accepted.
+            if isinstance(error, AttributeError) and not connection.is_closed():
+                raise
             connection.abort()
             if self._connection is connection:
                 self._connection = None
-            raise self._unreachable(str(error) or timed_out or type(error).__name__) from error
+            is_drop = isinstance(error, AttributeError)
+            reason = "the connection broke" if is_drop else str(error) or timed_out or type(error).__name__
+            raise self._unreachable(reason) from error
 
     def _unreachable(self, reason: str) -> MachineUnreachable:
         return MachineUnreachable(self.hostname, f"{self.target.host}:{self.target.port}", reason)
