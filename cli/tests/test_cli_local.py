@@ -97,6 +97,13 @@ def test_down_stops_the_cloud_of_the_current_context(stranger: Cli, free_port: i
         stranger("down", "--purge", "--lab", "mine")
 
 
+def test_a_misspelt_cloud_is_not_reported_as_deleted(control_plane: Cli) -> None:
+    for words in (("down", "--lab", "locl"), ("down", "--purge", "--lab", "locl")):
+        answer = control_plane(*words).err
+        assert f"There is no local cloud locl in {control_plane.home}; there is local. Nothing was stopped" in answer
+    control_plane("whoami", "--context", "local")
+
+
 def test_down_refuses_to_guess_while_another_cloud_is_in_use(control_plane: Cli, server: Any) -> None:
     control_plane("login", "--server", server.url, "--name", "admin", "--context", "prod", given=server.password)
     for words in (("down",), ("down", "--purge")):

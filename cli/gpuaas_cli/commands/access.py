@@ -38,7 +38,8 @@ gpuaas credential rotate rack-7 --key-file ~/.ssh/rack7-new
 gpuaas credential revoke rack-7 --reason "hosts are gone"
     Destroy the private key of a credential. Apps that have not fetched the key yet can no longer get it.
 gpuaas ssh-key
-    Your public SSH keys. `gpuaas allocation people` sets on which machines they are installed.
+    Your public SSH keys. They open your own account on the machines of clusters that you are a person of. `gpuaas
+    allocation people` sets whose keys also open the administrator's account of a machine.
 gpuaas ssh-key add ~/.ssh/id_ed25519.pub
     Register a public SSH key of yours with the platform.
     public_key FILE: File with the public key (.pub); - is stdin.
@@ -148,9 +149,7 @@ COMMANDS = {
     "credential list": CREDENTIAL_LIST,
     "credential rotate": Command(CREDENTIAL_ROTATE, fields=_KEY_FILE),
     "credential revoke": CREDENTIAL_REVOKE,
-    "ssh-key add": Command(
-        SSH_KEY_CREATE, fields={"public_key": Field(read=_public_key)}, next="gpuaas allocation people NODE --only YOU"
-    ),
+    "ssh-key add": Command(SSH_KEY_CREATE, fields={"public_key": Field(read=_public_key)}, next="gpuaas ssh INSTANCE"),
     "ssh-key list": SSH_KEY_LIST,
     "ssh-key delete": SSH_KEY_DELETE,
     "secret list": SECRET_LIST,

@@ -16,7 +16,7 @@ from gpuaas_cli import failures, output, programs
 from gpuaas_cli.client import home
 from gpuaas_cli.client.session import Session, open_session
 from gpuaas_cli.flags import Flags
-from gpuaas_cli.local import apps, console, plan, processes, report, server
+from gpuaas_cli.local import apps, choice, console, plan, processes, report, server
 from gpuaas_cli.work import waits
 
 ORG = "local"
@@ -162,8 +162,11 @@ async def _allocations(request: plan.CloudRequest, session: Session) -> list[cap
 
 def down(request: plan.CloudRequest, *, purge: bool) -> None:
     with locked(request):
-        if request.folder.exists():
-            report.note(f"The local cloud {request.lab}, with its data in {request.folder}:")
+        if not request.folder.exists():
+            home.forget_context(request.home, request.lab)
+            output.talk(_nothing_here(request))
+            return
+        report.note(f"The local cloud {request.lab}, with its data in {request.folder}:")
         lab = report.Lab(request.lab) if (request.folder / plan.MACHINES).exists() else None
         for file in sorted(request.folder.glob("*/controller.pid")):
             _stop(processes.Process(file.parent, "controller"), f"{file.parent.name} controller")
@@ -181,6 +184,14 @@ def down(request: plan.CloudRequest, *, purge: bool) -> None:
             report.note(f"Data stays in {request.folder}. Start again: {again} · delete: {delete}")
         else:
             output.talk("Nothing runs here.")
+
+
+def _nothing_here(request: plan.CloudRequest) -> str:
+    here = choice.local_clouds(request.home)
+    if not here:
+        return "Nothing runs here."
+    names = ", ".join(here)
+    return f"There is no local cloud {request.lab} in {request.home}; there is {names}. Nothing was stopped or deleted."
 
 
 def _current_now(request: plan.CloudRequest) -> str:
