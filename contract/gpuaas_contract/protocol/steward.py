@@ -215,7 +215,8 @@ def check_cancelled(kind: str, last: Mapping[str, OperationHead], now: datetime.
 
     `last`: member id -> the last operation of the member."""
     for member_id, operation in last.items():
-        if operation.kind != kind or operation.status != "cancelled" or not operation.by_steward:
+        is_cancelled = operation.status == "cancelled" and operation.by_steward
+        if operation.kind != kind or not is_cancelled or not operation.exits_taken:
             continue
         cancelled_at = operation.exits_taken[-1].taken_at
         if now - cancelled_at < REQUESTS_WINDOW:
