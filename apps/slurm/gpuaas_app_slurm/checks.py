@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from gpuaas_app_slurm.workload import footprint, state, versions
-from gpuaas_app_slurm.workload.observed import Closer, Observed, ObservedNode, Report, Reported
+from gpuaas_app_slurm.workload.observed import MASKED, Closer, Observed, ObservedNode, Report, Reported
 
 CRASH_LOOP_RESTARTS = 3
 """So many automatic restarts of a daemon count as a crash loop while it does not run."""
@@ -20,7 +20,7 @@ LOGIN_AHEAD_S, LOGIN_BEHIND_S = 600, -3600
 HEALTH_CHECK = "/etc/slurm/gpuaas/health-check"
 ACCOUNTING_FAULTS = {"mariadb": "DatabaseDown", "slurmdbd": "AccountingDown"}
 """Unit of the accounting -> the fault that it does not run."""
-EXTERNALLY_DOWN = "ExternallyDown"
+EXTERNALLY_DOWN, SLURMD_MASKED = "ExternallyDown", "SlurmdMasked"
 CHANGED_SHOWN = 5
 """So many changed settings of partitions are named; a reason has a limited length."""
 REFUSED = "Permission denied"
@@ -109,7 +109,7 @@ def of_worker(
     if not findings and closer is not None and not closer.scheduler.ok and node is not None and node.is_stale:
         findings = [_cluster_unreachable(machine, closer)]
     findings = sorted(findings, key=lambda finding: finding.status != "failed")
-    if _is_down_by_others(node):
+    if _is_down_by_others(node) or any(finding.code == SLURMD_MASKED for finding in findings):
         findings = _left_alone(findings)
     off_s = clock_off_s(node, closer)
     return _wrong_elsewhere(findings, clock, off_s) if clock else _clock_first(findings, off_s)
@@ -250,7 +250,10 @@ def _slurmd(machine: Machine, node: ObservedNode | None, closer: Closer | None) 
         unit = unit if unit in ("restarting", "stuck") else closer.units["slurmd"]
     if unit in ("active", "reloading", "activating"):
         return  # A unit that starts is not judged yet; the reporter calls it stuck after a while.
-    if restarts >= CRASH_LOOP_RESTARTS:
+    if unit == MASKED:
+        reason = f"someone masked slurmd on {machine.name}, so it cannot start, and the app leaves it so"
+        yield Finding(SLURMD_MASKED, "failed", reason, machine.as_root("systemctl unmask slurmd"))
+    elif restarts >= CRASH_LOOP_RESTARTS:
         reason = f"slurmd on {machine.name} does not stay up: systemd restarted it {restarts} times"
         log = machine.as_root("tail -n 20 /var/log/slurm/slurmd.log")
         yield Finding("SlurmdCrashLoop", "failed", f"{reason}. Its log: {log}", machine.repair, repairs=True)

@@ -126,6 +126,7 @@ def test_a_sound_worker_has_no_finding() -> None:
         (node(slurmd_port="silent"), Closer(unreachable="timed out"), "MachineSilent", "failed", False),
         (node(is_stale=True), Closer(unreachable="timed out"), "MachineSilent", "failed", False),
         (node(slurmd_port="refused"), Closer(units={"slurmd": "inactive"}), "SlurmdDown", "failed", True),
+        (node(slurmd_port="refused"), Closer(units={"slurmd": "masked"}), "SlurmdMasked", "failed", False),
         (
             node(slurmd_port="refused"),
             Closer(report=Report(units={"slurmd": ("restarting", 4)}, key="aa")),
@@ -468,6 +469,13 @@ def test_a_watch_that_fails_on_a_machine_that_answers_is_no_reason_to_give_the_c
     assert (verdict.status, verdict.reason.startswith("WatchFailed: ")) == ("degraded", True)
     assert "decommission" not in verdict.fix
     assert [condition.ok for condition in decision.conditions] == [None]
+
+
+def test_a_node_whose_slurmd_someone_masked_is_left_alone_also_when_slurm_shows_it_as_down() -> None:
+    down = node(flags=frozenset({"DOWN"}), slurmd_port="refused", is_stale=True)
+    findings = found(down, Closer(units={"slurmd": "masked"}))
+    assert findings[0].code == checks.SLURMD_MASKED
+    assert not any(finding.repairs for finding in findings)
 
 
 def test_the_jobs_of_people_who_left_are_named_on_the_controller_with_the_command_that_ends_them() -> None:

@@ -13,12 +13,14 @@ from gpuaas_app_slurm.workload import footprint, state
 from gpuaas_app_slurm.workload.watch_program import CLOCK_OFF_S
 
 CLOCK = "date +%s"
+MASKED = "masked"
+"""The state of a unit that someone has forbidden to start."""
 CLOSER_LOOK = rf"""
 section() {{ printf '\n==%s==\n' "$1"; }}
 section clock; {CLOCK}
 section report; cat /run/gpuaas-slurm/health.json 2>/dev/null || true
 section ping; timeout 3 scontrol ping 2>&1 || true
-section units; systemctl show -p Id,ActiveState slurmd {footprint.REPORTER_UNIT} 2>&1 || true
+section units; systemctl show -p Id,ActiveState,LoadState slurmd {footprint.REPORTER_UNIT} 2>&1 || true
 section end
 """
 
@@ -313,4 +315,8 @@ def _report(text: str) -> Report | None:
 
 def _units(text: str) -> dict[str, str]:
     blocks = [dict(line.split("=", 1) for line in block.splitlines() if "=" in line) for block in text.split("\n\n")]
-    return {block["Id"].removesuffix(".service"): block["ActiveState"] for block in blocks if "Id" in block}
+    return {
+        block["Id"].removesuffix(".service"): MASKED if block.get("LoadState") == MASKED else block["ActiveState"]
+        for block in blocks
+        if "Id" in block
+    }
