@@ -119,6 +119,11 @@ class HealthLoop:
         else:
             self._enqueue(instance_id)
 
+    def look_soon(self, instance_id: str) -> None:
+        """Look at this instance as soon as a worker is free. What was read of it before is still true."""
+        if self._stewardships.get(instance_id) is not None:
+            self._enqueue(instance_id)
+
     def interrupt(self, instance_id: str) -> None:
         """Cancel a running look at the instance, because an operation starts to change all of it or has changed it. The
         next look reads the instance again, and ends at once if an operation on all of it runs."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import structlog
 from gpuaas_contract.errors import ApiError, CredentialsInvalid
 from gpuaas_contract.instances import Instance
-from gpuaas_contract.operations import INSTANCE_KINDS
+from gpuaas_contract.operations import ASKING_KINDS, INSTANCE_KINDS
 from gpuaas_contract.operations import Operation as OperationRecord
 from gpuaas_contract.runtime import CLAIM, LEASE_S_MAX, Claim, ClaimOperation
 from gpuaas_contract.wire import WAIT_S_MAX
@@ -248,7 +248,10 @@ class Runner:
         try:
             await Execution(self._handlers, operation, claimed.lease).run()
         finally:
-            if self._health_loop is not None:
+            if self._health_loop is not None and claimed.record.kind in ASKING_KINDS:
+                # It changed no member. People and programs may run actions more often than a look takes.
+                self._health_loop.look_soon(instance_id)
+            elif self._health_loop is not None:
                 # A look that began beside the operation waits for what is outdated now.
                 self._health_loop.interrupt(instance_id)
                 self._health_loop.wake(instance_id)

@@ -496,6 +496,35 @@ async def test_a_repair_that_a_person_cancels_stops_and_is_not_requested_again(
     assert platform.members(instance)[0].status == "ready"
 
 
+async def test_actions_that_run_again_and_again_do_not_stop_looks(
+    app: App, platform: FakePlatform, working: Working
+) -> None:
+    looking, release, ended, cancelled = asyncio.Event(), asyncio.Event(), asyncio.Event(), list[str]()
+
+    @app.action("rotate")
+    async def rotate(_: Operation) -> dict[str, str]:
+        return {}
+
+    @app.health()
+    async def look(_: Reconciliation) -> None:
+        looking.set()
+        try:
+            await release.wait()
+        except asyncio.CancelledError:
+            cancelled.append("by an action")
+            raise
+        ended.set()
+
+    instance = platform.add_instance({}, ready=True)
+    async with working(look_every_s=3600), asyncio.timeout(60):
+        await looking.wait()
+        for _ in range(3):
+            await platform.ended(platform.invoke(instance, "rotate").operation_id)
+        release.set()
+        await ended.wait()
+        assert cancelled == []
+
+
 async def test_a_process_that_lost_the_stewardship_reports_nothing(
     app: App, platform: FakePlatform, working: Working
 ) -> None:
