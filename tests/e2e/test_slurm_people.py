@@ -88,7 +88,9 @@ async def test_a_person_who_left_can_do_nothing_and_their_files_and_running_job_
         assert _as(cloud, LEAVER, command) == "refused", command
     for node in NODES:
         assert cloud.on(node, f"pgrep -u {LEAVER} -f 'sleep 4321' || true") == "", "nothing of the session is left"
-    assert "account" in cloud.on("gpu-1", f"su - {LEAVER} -c true 2>&1 || true"), "the account is expired"
+    slurm_people.until(
+        "the account is expired", lambda: "account" in cloud.on("gpu-1", f"su - {LEAVER} -c true 2>&1 || true")
+    )
     slurm_people.show_left(f"{LEAVER} can do nothing", time.monotonic() - left_at)
     assert f"{job}\n" in cloud.on("gpu-1", f"squeue -h -u {LEAVER} -o %i"), "the running job is not cancelled"
     slurm_people.until("the job is named", lambda: f"{LEAVER}: {job}." in _reason_of_controller(cloud))
