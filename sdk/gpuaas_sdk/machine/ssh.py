@@ -26,8 +26,8 @@ signs of life of a program that runs between looks: such a connection shows by i
 KEEPALIVE_COUNT_MAX = 2
 """After so many tests without an answer, and the time of one more, the connection is closed: after 21 seconds."""
 CIPHERS = "^aes256-gcm@openssh.com,aes128-gcm@openssh.com"
-"""Preferred before the others of the library. Most processors have instructions for them, and a packet costs the
-controller half of what the library's default costs. A controller reads a packet per cluster every few seconds."""
+"""Preferred before the others of the library: most processors have instructions for them, so that a packet costs less
+time. A controller reads a packet of each cluster every few seconds."""
 CONNECT_TIMEOUT_S = 10.0
 REPLY_GRACE_S = 15.0
 """If there is no reply this long after the time limit of a command, the machine is unreachable."""
