@@ -1,6 +1,7 @@
 """What one kind of thing is to the commands: its names, its endpoints, which of its things are gone, its columns."""
 
 import dataclasses
+import functools
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ AnyEndpoint = Endpoint[Any, Any]
 Fetch = Callable[[Session, AnyEndpoint, Filters], Awaitable[Sequence[Any]]]
 
 
+@functools.cache
 def item_of(response: Any) -> Any:
     """Return the item type of a list response, or the type itself: `Node` for a page of nodes and for a node."""
     info = shapes.type_info(response)
