@@ -66,6 +66,9 @@ def main() -> None:
     # Without this, a signal ends the program before it has deleted its machines.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: ended early by a signal"))
     first, options = sys.argv[1:2], sys.argv[2:]
+    if first in (["-h"], ["--help"]):
+        print(_help())
+        return
     if first and first[0] in BY_NAME:
         raise SystemExit(BY_NAME[first[0]](options))
     if options and options[0].startswith("-") and first[0] in WITH_OPTIONS:
@@ -78,6 +81,12 @@ def main() -> None:
     missed = [name for name in wanted if not _ran(name)]
     if missed:
         raise SystemExit(f"bench: an aim was missed by: {', '.join(missed)}")
+
+
+def _help() -> str:
+    with_options = sorted({*WITH_OPTIONS, *BY_NAME})
+    lines = (f"benchmarks: {' '.join(PARTS)}", f"only by name: {' '.join(BY_NAME)}", "options:")
+    return "\n".join((__doc__ or "", *lines, *(f'  make bench ARGS="{name} --help"' for name in with_options)))
 
 
 def _ran(name: str) -> bool:
