@@ -4,12 +4,14 @@ import asyncio
 
 from gpuaas_sdk.checks import Check
 from gpuaas_sdk.controller import Member
+from gpuaas_sdk.installs import packages
 from gpuaas_sdk.machine import Machine
 from msgspec.structs import replace
 
 from gpuaas_app_slurm import login, losses, reports, roles, version_changes
 from gpuaas_app_slurm.version_changes import Move
 from gpuaas_app_slurm.workload import backup, hold, nodes, slurm, state
+from gpuaas_app_slurm.workload.footprint import SLURM
 
 STOPPED = ("slurmctld", "slurmdbd")
 POLL_S = 0.5
@@ -65,8 +67,13 @@ async def report_all(move: Move, head: Machine) -> None:
 
 
 async def _note(move: Move, head: Machine, before: backup.Queue) -> None:
-    """Note the jobs of now. If slurmctld of the new version never answered, they are those of before."""
-    if (await slurm.controller_answers(head)).ok:
+    """Note the jobs and the drains of now. If an earlier return has restored the state and did not end, it has noted
+    them. If slurmctld of the new version never answered, they are those of before."""
+    answers, earlier = (await slurm.controller_answers(head)).ok, await backup.unfinished_return(head, before)
+    installed = SLURM.software.version(await packages.software_versions(head, SLURM))
+    if earlier is not None and (installed == before.package_version or not answers):
+        now = replace(earlier, operation_id=move.op.id)
+    elif answers:
         now = await backup.queue_now(head, move.op.id)
     else:
         now = replace(before, operation_id=move.op.id)

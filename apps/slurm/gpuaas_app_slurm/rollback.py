@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gpuaas_app_slurm import losses, previews, reports, return_path, roles, version_changes
 from gpuaas_app_slurm.settings import Settings
 from gpuaas_app_slurm.version_changes import Move
-from gpuaas_app_slurm.workload import apply, backup, config, hold, moves, nodes
+from gpuaas_app_slurm.workload import apply, backup, config, hold, moves, nodes, slurm
 from gpuaas_app_slurm.workload.footprint import SLURM
 
 log = structlog.get_logger()
@@ -23,11 +23,12 @@ async def rollback(op: Operation, settings: Settings) -> None:
     present, inputs = config.parse_inputs(op.instance.inputs), config.parse_inputs(op.inputs_after)
     head = await op.machine(roles.controller_of(op.members))
     await moves.refuse_begun(head)
-    before = await require_backup(op, head, settings)
+    before = await _backup(op, head)
     move = Move(op, settings, inputs, before.package_version)
     if not await _is_begun(op, head):
+        _refuse_late(before, settings)
         await op.step("check machines and packages", _check, move, present, head, before)
-    await op.step("hold queued jobs", hold.hold, head, op.instance.instance_id, present, settings, op.say)
+    await op.step("hold queued jobs", _hold, op, head, present, settings)
     await return_path.go_back(move, head, before)
     await op.step("let queued jobs start", hold.release, head, op.instance.instance_id, inputs, settings, op.say)
     await op.step("clean up", version_changes.clean_up, move)
@@ -53,6 +54,12 @@ async def preview(op: Operation, settings: Settings) -> Preview:
 
 async def require_backup(op: Operation, head: Machine, settings: Settings) -> backup.Queue:
     """Return what the upgrade noted. Refuse without a backup of it, or after the window."""
+    before = await _backup(op, head)
+    _refuse_late(before, settings)
+    return before
+
+
+async def _backup(op: Operation, head: Machine) -> backup.Queue:
     before = await backup.read(head)
     version = op.from_version or op.instance.app_version
     if before is None or before.to_version != version or not await backup.is_complete(head):
@@ -60,18 +67,30 @@ async def require_backup(op: Operation, head: Machine, settings: Settings) -> ba
             f"machine {head.hostname} has no backup from before the upgrade to {version}, so Slurm cannot return",
             fix="upgrade to an app version with the wanted Slurm, or deploy a new instance",
         )
+    return before
+
+
+def _refuse_late(before: backup.Queue, settings: Settings) -> None:
+    """Refuse a rollback after the window. One that has begun is finished: a cluster between two versions is worse."""
     if not losses.is_in_window(before, datetime.datetime.now(datetime.UTC), settings.rollback_window_s):
         days = settings.rollback_window_s / 86400
         raise Refused(
             f"the upgrade was on {before.noted_at:%Y-%m-%d}; a rollback is possible for {days:.0f} days",
             fix="deploy a new instance of the older version beside this one",
         )
-    return before
 
 
 async def _is_begun(op: Operation, head: Machine) -> bool:
     now = await backup.read(head, backup.AFTER)
     return await hold.is_held(head) or (now is not None and now.operation_id == op.id)
+
+
+async def _hold(op: Operation, head: Machine, present: config.Inputs, settings: Settings) -> None:
+    """Hold queued jobs. If a rollback before this one held them, a slurmctld that does not answer needs no command: it
+    starts no job, and reads the hold when it starts."""
+    if await hold.is_held(head) and not (await slurm.controller_answers(head)).ok:
+        return
+    await hold.hold(head, op.instance.instance_id, present, settings, op.say)
 
 
 async def _check(move: Move, present: config.Inputs, head: Machine, before: backup.Queue) -> None:

@@ -16,6 +16,8 @@ class Settings:
     repair waits, the health check cannot report that the machine is silent."""
     accounting_start_s: float = 120.0
     """How long MariaDB, and then slurmdbd, may take to start."""
+    conversion_s: float = 5400.0
+    """How long the slurmdbd of a newer Slurm may convert the database after that. It must not be interrupted."""
     controller_start_s: float = 60.0
     """How long slurmctld may take to answer a ping after its start."""
     slurmd_start_s: float = 60.0

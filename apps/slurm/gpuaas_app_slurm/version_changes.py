@@ -117,9 +117,7 @@ async def install(move: Move, member: Member) -> None:
 async def start_accounting(move: Move, machine: Machine) -> None:
     """Start slurmdbd. A newer one converts the database first."""
     await move.op.say("starting slurmdbd")
-    await machine.run("systemctl", "reset-failed", "slurmdbd", check=False)
-    await machine.run("systemctl", "restart", "slurmdbd", check=False)
-    await accounting.wait_for_slurmdbd(machine, move.settings, move.op.say)
+    await accounting.start_converted(machine, move.settings, move.op.say)
 
 
 async def start_scheduler(move: Move, machine: Machine) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from gpuaas_app_slurm import controller
 from gpuaas_app_slurm.settings import Settings
 from gpuaas_app_slurm.workload import (
+    accounting,
     accounting_backups,
     backup,
     config,
@@ -45,7 +46,9 @@ from gpuaas_app_slurm_conformance.fake_slurm import (
     running,
 )
 
-QUICK = dataclasses.replace(SETTINGS, accounting_start_s=0.2, controller_start_s=0.2, accounts_s=0.2)
+QUICK = dataclasses.replace(
+    SETTINGS, accounting_start_s=0.2, conversion_s=0.2, controller_start_s=0.2, accounts_s=0.2
+)
 VERSION = "24.11.5"
 
 
@@ -81,6 +84,8 @@ class Faults:
     """Machines whose kernel does not allow normal users to run containers."""
     silent_nodes: set[str] = field(default_factory=set)
     """Machines whose slurmd starts and does not register."""
+    converting: str = ""
+    """The version of a slurmdbd that runs and does not answer, because it converts the database of an older one."""
 
 
 class FreshHost(FakeHost):
@@ -154,7 +159,7 @@ class FreshHost(FakeHost):
                 return Ran(0, "active\n", "") if unit in self.active else Ran(3, "inactive\n", "")
             case ("tail", *_, path):
                 return Ran(0, f"fatal: the last line of {path}\n", "")
-            case ("timeout", "5", "sacctmgr", *_) if "slurmdbd" not in self.active:
+            case ("timeout", "5", "sacctmgr", *_) if not self._has_accounting():
                 return Ran(1, "", "sacctmgr: error: Connection refused")
             case ("timeout", "10", "scontrol", "ping") if not self._finds_slurmctld():
                 return Ran(1, "", "Slurmctld(primary) at gpu-1 is DOWN")
@@ -221,6 +226,16 @@ class FreshHost(FakeHost):
             self._slurm.controllers.discard(self.hostname)
             self._slurm.is_up = bool(self._slurm.controllers)
         return OK
+
+    def _has_accounting(self) -> bool:
+        converts = self._faults.converting and self.slurm_version.startswith(self._faults.converting)
+        return "slurmdbd" in self.active and not converts
+
+    def _start_slurmdbd(self) -> None:
+        """Start slurmdbd unless the installed one runs."""
+        present = [each for each in self.started if each.startswith("slurmdbd ")]
+        if "slurmdbd" not in self.active or present[-1] != f"slurmdbd {self.slurm_version.split('-')[0]}":
+            self._start("slurmdbd")
 
     def _is_lost(self) -> bool:
         return self.hostname in self._faults.lost_after_restart and self.conf_server != "gpu-1:6817"
@@ -338,6 +353,8 @@ class FreshHost(FakeHost):
             rest.STOP: lambda argv: self._stop([argv[0]]) and "" if argv[1] in self.files else "",
             rest.ANSWERS: lambda argv: "it does not listen" if self._lacks_rest(argv) else "",
             slurm.MPI: lambda argv: "pmi2" if self.slurm_version.startswith("26") else "pmix",
+            accounting.START: lambda argv: self._start_slurmdbd(),
+            accounting.PROCESS: lambda argv: "17\n" if "slurmdbd" in self.active else "0\n",
             backup.SAVE: self._back_up,
             backup.RESTORE: lambda argv: self._restore_backup(),
             home.WRITE_PROBE: self._write_probe,

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Sequence
 
 import pytest
-from gpuaas_app_slurm.workload import repairs
+from gpuaas_app_slurm.workload import accounting, repairs
 from gpuaas_app_slurm_conformance.fake_slurm import SETTINGS
 from gpuaas_sdk.failures import Permanent
 from gpuaas_sdk.machine import Machine, Ran
@@ -38,6 +38,7 @@ class Daemons:
 @pytest.fixture(autouse=True)
 def quick_questions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repairs, "POLL_S", 0.01)
+    monkeypatch.setattr(accounting, "CONVERSION_POLL_S", 0.01)
 
 
 async def _until_accounting(daemons: Daemons, within_s: float = 60.0) -> list[str]:
@@ -69,3 +70,36 @@ async def test_a_slurmdbd_that_runs_and_does_not_answer_yet_is_left_alone() -> N
     daemons = Daemons(ends=0, is_up=True, answers_at=3)
     assert not any("starting it again" in text for text in await _until_accounting(daemons))
     assert daemons.starts == 0
+
+
+class Conversion:
+    """A slurmdbd that answers at one of the first questions, and whose process is one after the other of these."""
+
+    def __init__(self, answers_at: int, processes: Sequence[str]) -> None:
+        self._questions, self._answers_at, self._processes = itertools.count(1), answers_at, iter(processes)
+
+    def answer(self, argv: Sequence[str]) -> Ran:
+        if argv[0] == "timeout":
+            return Ran(0 if next(self._questions) >= self._answers_at else 1, "lab\n", "")
+        return Ran(0, next(self._processes), "")
+
+
+async def _start_converted(conversion: Conversion) -> list[str]:
+    shown: list[str] = []
+
+    async def say(text: str) -> None:
+        shown.append(text)
+
+    settings = dataclasses.replace(SETTINGS, accounting_start_s=0, conversion_s=3600)
+    await accounting.start_converted(Machine(FakeMachines(conversion.answer).host("gpu-1")), settings, say)
+    return shown
+
+
+async def test_a_slurmdbd_that_converts_a_large_database_is_waited_for_longer_than_its_start() -> None:
+    shown = await _start_converted(Conversion(answers_at=4, processes=["", "17", "17", "17"]))
+    assert shown == ["slurmdbd on gpu-1 converts the database"]
+
+
+async def test_a_slurmdbd_whose_process_ends_while_it_converts_fails_at_once() -> None:
+    with pytest.raises(Permanent, match="did not answer"):
+        await _start_converted(Conversion(answers_at=100, processes=["", "17", "17", "18"]))

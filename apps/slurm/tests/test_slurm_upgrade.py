@@ -160,6 +160,27 @@ async def test_a_second_request_continues_a_failed_upgrade_and_keeps_its_backup(
         assert (back.status, shown(cluster)) == ("succeeded", everywhere(OLD)), back.error
 
 
+async def test_the_retry_of_an_upgrade_does_not_interrupt_a_slurmdbd_that_converts_the_database() -> None:
+    async with deployed() as cluster:
+        cluster.faults.converting = NEW
+        failed = await upgrade(cluster)
+        assert "slurmdbd on gpu-1 did not answer" in failed.error.message
+        cluster.faults.converting = ""
+        cluster.platform.retry(failed.operation_id)
+        ended = await cluster.platform.ended(failed.operation_id)
+        assert ended.status == "succeeded", ended.error
+        assert started(cluster, "gpu-1").count(f"slurmdbd {NEW}") == 1
+
+
+async def test_the_database_of_a_large_cluster_may_be_saved_and_restored_for_an_hour() -> None:
+    async with deployed() as cluster:
+        assert (await upgrade(cluster)).status == "succeeded"
+        assert (await roll_back(cluster)).status == "succeeded"
+        ran = [(command.input.decode(), command.timeout_s) for command in cluster.host("gpu-1").commands]
+        for script in (backup.SAVE, backup.RESTORE):
+            assert [limit_s for text, limit_s in ran if script in text] == [3600]
+
+
 async def test_a_machine_with_the_old_slurm_does_not_join_while_an_upgrade_has_not_ended() -> None:
     async with deployed() as cluster:
         cluster.faults.broken_units = {"gpu-3 slurmd"}
@@ -506,6 +527,39 @@ async def test_a_rollback_keeps_jobs_off_a_machine_that_was_given_up_since() -> 
         assert back.status == "succeeded", back.error
         assert "DRAIN" in cluster.slurm.nodes["gpu-3"]
         assert cluster.slurm.reasons["gpu-3"] == f"gpuaas:{gone.operation_id}: machine given up"
+
+
+async def test_a_rollback_that_has_begun_is_finished_after_the_end_of_its_window() -> None:
+    async with deployed() as cluster:
+        assert (await upgrade(cluster)).status == "succeeded"
+        cluster.faults.broken_units = {"gpu-1 slurmctld"}
+        failed = await roll_back(cluster)
+        assert failed.status == "failed"
+        cluster.faults.broken_units = set()
+        path = f"{backup.FOLDER}/{backup.BEFORE}"
+        noted = msgspec.json.decode(cluster.host("gpu-1").files[path], type=backup.Queue)
+        earlier = msgspec.structs.replace(noted, noted_at=noted.noted_at - datetime.timedelta(days=8))
+        cluster.host("gpu-1").files[path] = msgspec.json.encode(earlier)
+        cluster.platform.retry(failed.operation_id)
+        ended = await cluster.platform.ended(failed.operation_id)
+        assert (ended.status, installed(cluster)) == ("succeeded", everywhere(OLD)), ended.error
+
+
+async def test_a_second_rollback_knows_what_the_first_one_noted_before_it_restored_the_state() -> None:
+    async with deployed() as cluster:
+        cluster.slurm.jobs, cluster.slurm.next_job_id = [FakeJob(7), FakeJob(8, node="")], 9
+        assert (await upgrade(cluster)).status == "succeeded"
+        assert (await cluster.perform("remove", [cluster.member("gpu-3")])).status == "succeeded"
+        cluster.slurm.jobs, cluster.slurm.next_job_id = [FakeJob(8, node="")], 9  # 7 has ended.
+        assert (await cluster.perform("drain", [cluster.member("gpu-2")], reason="fan")).status == "succeeded"
+        cluster.faults.broken_units = {"gpu-1 slurmctld"}
+        assert (await roll_back(cluster)).status == "failed"
+        cluster.faults.broken_units = set()
+        back = await roll_back(cluster)
+        assert back.status == "succeeded", back.error
+        assert [job.job_id for job in cluster.slurm.jobs] == [8]
+        assert sorted(cluster.slurm.nodes) == ["gpu-2", "gpu-4"]
+        assert "DRAIN" in cluster.slurm.nodes["gpu-2"]
 
 
 async def test_a_rollback_without_a_backup_is_refused() -> None:

@@ -15,6 +15,9 @@ from gpuaas_app_slurm.workload import associations, state
 
 DATABASE = "slurm_acct_db"
 POLL_S = 0.1
+CONVERSION_POLL_S = 1.0
+NO_PROCESS = "0"
+"""What systemd shows as the process of a unit that has none."""
 
 CREATE_DATABASE = f"""
 CREATE DATABASE IF NOT EXISTS {DATABASE};
@@ -31,6 +34,16 @@ have show cluster "$cluster" format=Cluster || sacctmgr -i -Q add cluster "$clus
 have show account "$account" cluster="$cluster" withassoc format=Account ||
   sacctmgr -i -Q add account "$account" cluster="$cluster" Description=default Organization=default >/dev/null
 """
+
+# A slurmdbd of the installed package is left alone: it may convert the database, and must not be interrupted. Linux
+# shows the program of a process as deleted after its package was replaced.
+START = r"""
+pid=$(systemctl show -p MainPID --value slurmdbd)
+case $(readlink "/proc/$pid/exe" || true) in */slurmdbd) exit 0 ;; esac
+systemctl reset-failed slurmdbd || true
+systemctl restart slurmdbd
+"""
+PROCESS = "systemctl show -p MainPID --value slurmdbd"
 
 
 async def start(
@@ -79,12 +92,50 @@ async def ready(controller: Machine, cluster_name: str) -> Check:
 
 async def wait_for_slurmdbd(controller: Machine, settings: Settings, progress: Show) -> None:
     async def answers() -> Check:
-        ran = await controller.run("timeout", "5", "sacctmgr", "-nP", "show", "cluster", check=False)
-        return Check(ran.exit_status == 0, "waiting for slurmdbd to answer")
+        return await _slurmdbd_answers(controller)
 
     check = await checks.until(answers, within_s=settings.accounting_start_s, every_s=POLL_S, show=progress)
     if not check.ok:
-        raise Permanent(
-            f"slurmdbd on {controller.hostname} did not answer within {settings.accounting_start_s:.0f} s",
-            fix=f"ssh {controller.address} journalctl -u slurmdbd -u mariadb --no-pager -n 50",
-        )
+        raise _no_answer(controller, settings.accounting_start_s)
+
+
+async def start_converted(controller: Machine, settings: Settings, progress: Show) -> None:
+    """Start the installed slurmdbd unless it runs. A newer one converts the database before it answers, which can take
+    long if the database is large. Wait while its process lives."""
+    await controller.script(START, check=False)
+    try:
+        await wait_for_slurmdbd(controller, settings, progress)
+    except Permanent:
+        process = await _process(controller)
+        if process == NO_PROCESS:
+            raise
+        await _until_converted(controller, process, settings, progress)
+
+
+async def _until_converted(controller: Machine, process: str, settings: Settings, progress: Show) -> None:
+    async def answers_or_ended() -> Check:
+        answers = await _slurmdbd_answers(controller)
+        if answers.ok or await _process(controller) == process:
+            return Check(answers.ok, f"slurmdbd on {controller.hostname} converts the database")
+        raise _no_answer(controller, settings.accounting_start_s)
+
+    limit_s = settings.conversion_s
+    check = await checks.until(answers_or_ended, within_s=limit_s, every_s=CONVERSION_POLL_S, show=progress)
+    if not check.ok:
+        raise _no_answer(controller, limit_s)
+
+
+async def _slurmdbd_answers(controller: Machine) -> Check:
+    ran = await controller.run("timeout", "5", "sacctmgr", "-nP", "show", "cluster", check=False)
+    return Check(ran.exit_status == 0, "waiting for slurmdbd to answer")
+
+
+async def _process(controller: Machine) -> str:
+    return (await controller.script(PROCESS)).stdout.strip()
+
+
+def _no_answer(controller: Machine, within_s: float) -> Permanent:
+    return Permanent(
+        f"slurmdbd on {controller.hostname} did not answer within {within_s:.0f} s",
+        fix=f"ssh {controller.address} journalctl -u slurmdbd -u mariadb --no-pager -n 50",
+    )

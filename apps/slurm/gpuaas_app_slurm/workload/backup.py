@@ -19,6 +19,9 @@ AFTER: Final = "after.json"
 RETURNED: Final = "returned"
 """The operation that returned to the backup. The packages may be patched later, so their version does not show it."""
 
+TIMEOUT_S = 3600.0
+"""How long the dump of a large database, or its restore, may take."""
+
 # Only a complete backup has the file `done`. slurmctld stops first, so that its state and the database fit together.
 SAVE = r"""
 folder=$1 database=$2
@@ -117,14 +120,21 @@ async def is_returned(machine: Machine) -> bool:
     return await machine.get(f"{FOLDER}/{RETURNED}") is not None
 
 
+async def unfinished_return(machine: Machine, before: Queue) -> Queue | None:
+    """Return what an earlier return to this backup noted that did not end; None if there was none."""
+    after = await read(machine, AFTER)
+    is_of_backup = after is not None and after.noted_at >= before.noted_at
+    return after if is_of_backup and not await is_returned(machine) else None
+
+
 async def save(machine: Machine) -> None:
     """Stop slurmctld and slurmdbd and save what they have written. Jobs continue."""
-    await machine.script(SAVE, FOLDER, accounting.DATABASE)
+    await machine.script(SAVE, FOLDER, accounting.DATABASE, timeout_s=TIMEOUT_S)
 
 
 async def restore(machine: Machine) -> None:
     """Put state and database back as they were. The daemons are stopped afterwards."""
-    await machine.script(RESTORE, FOLDER, accounting.DATABASE)
+    await machine.script(RESTORE, FOLDER, accounting.DATABASE, timeout_s=TIMEOUT_S)
 
 
 async def queue_now(machine: Machine, operation_id: str) -> Queue:
