@@ -3,10 +3,11 @@
 from typing import Any
 
 import msgspec
+from gpuaas_contract.protocol.result import NOTE_LENGTH_MAX
 from gpuaas_sdk.controller import Operation, Refused
 from gpuaas_sdk.machine import Machine
 
-from gpuaas_app_slurm import reports, roles, user_actions
+from gpuaas_app_slurm import reports, roles, usage, user_actions
 from gpuaas_app_slurm.settings import Settings
 from gpuaas_app_slurm.workload import accounting, accounting_backups, config, moves, nodes, state
 
@@ -41,25 +42,26 @@ async def restore(op: Operation, settings: Settings) -> dict[str, Any]:
     await head.run("systemctl", "start", "slurmdbd", "slurmctld", check=False)
     async with reports.opened_after_failure(op, head):
         await accounting_backups.stage(head, wanted.name, inputs.cluster_name)
-        before = await _exchange(op, head, settings)
+        before, missing = await _exchange(op, head, settings)
     await reports.open_partitions(op, head)
     await user_actions.sync(op, settings)
     restored = next(backup for backup in await accounting_backups.listed(head) if backup.name == wanted.name)
     note = f"The database before the restore is in {before.name}. Users and people have their place in Slurm again."
-    return {"rows": [_row(restored)], "note": note}
+    return {"rows": [_row(restored)], "note": f"{note} Also, {missing}."[:NOTE_LENGTH_MAX] if missing else note}
 
 
-async def _exchange(op: Operation, head: Machine, settings: Settings) -> accounting_backups.Backup:
-    """Put the staged database in the place of the present one while no job runs, and return the backup of the latter.
-    slurmctld answers again afterwards."""
+async def _exchange(op: Operation, head: Machine, settings: Settings) -> tuple[accounting_backups.Backup, str]:
+    """Put the staged database in the place of the present one while no job runs. Return the backup of the latter, and
+    which usage may be missing. slurmctld answers again afterwards."""
     await reports.head(op)
     await _close(op, head)
+    missing = await usage.report_before_loss(op, roles.controller_of(op.members), settings)
     await op.say("restoring the accounting database")
     before = await accounting_backups.back_up(head, accounting_backups.name_of(op.id, "before-restore"))
     await accounting_backups.exchange(head)
     await accounting.wait_for_slurmdbd(head, settings, op.say)
     await op.until_deadline(lambda: reports.head(op))
-    return before
+    return before, missing
 
 
 async def _close(op: Operation, head: Machine) -> None:

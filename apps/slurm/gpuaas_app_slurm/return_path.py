@@ -8,7 +8,7 @@ from gpuaas_sdk.installs import packages
 from gpuaas_sdk.machine import Machine
 from msgspec.structs import replace
 
-from gpuaas_app_slurm import login, losses, reports, roles, version_changes
+from gpuaas_app_slurm import login, losses, reports, roles, usage, version_changes
 from gpuaas_app_slurm.version_changes import Move
 from gpuaas_app_slurm.workload import backup, hold, nodes, slurm, state
 from gpuaas_app_slurm.workload.footprint import SLURM
@@ -23,8 +23,9 @@ async def go_back(move: Move, head: Machine, before: backup.Queue) -> bool:
     op = move.op
     await op.step("note the queue of now", _note, move, head, before)
     await op.step("end jobs that started since", _end_later_jobs, move, head, before)
-    await op.step("stop slurmctld and slurmdbd", _stop, head)
     controller = move.controller
+    await op.step("report the last usage", usage.report_before_loss, op, controller, move.settings)
+    await op.step("stop slurmctld and slurmdbd", _stop, head)
     await op.step("install packages of before", version_changes.install, move, controller, member=controller)
     await op.step("restore state and database", _restore, move, head)
     await op.step("start slurmdbd of before", version_changes.start_accounting, move, head)

@@ -1,5 +1,5 @@
-"""Report what jobs used, from the accounting of Slurm, each run of a job exactly once. Called by `health` and
-`take_down`; the reasons are in docs/decisions/0043.
+"""Report what jobs used, from the accounting of Slurm, each run of a job exactly once. Called by `health`, and by
+operations that delete accounting; the reasons are in docs/decisions/0043.
 
 Every read overlaps the one before, and the platform counts a record once. So nothing has to be remembered exactly:
 the time until which everything was reported only bounds how much is read again."""
@@ -17,7 +17,7 @@ from gpuaas_sdk.machine import Machine
 
 from gpuaas_app_slurm import details, roles, usage_records
 from gpuaas_app_slurm.settings import Settings
-from gpuaas_app_slurm.workload import config, job_records, observed
+from gpuaas_app_slurm.workload import accounting, config, job_records, observed
 from gpuaas_app_slurm.workload.job_records import Reading
 
 log = structlog.get_logger()
@@ -87,6 +87,21 @@ async def report_last(op: Operation, controller: Member, settings: Settings) -> 
     except PermissionDenied as error:
         await op.say(f"usage is not reported: {error.message}")
         return Check(True)
+
+
+async def report_before_loss(op: Operation, controller: Member, settings: Settings) -> str:
+    """Report what is left before an older database takes the place of the present one. Return what may be missing;
+    empty if nothing is. It does not stop the operation: broken accounting can be the reason for it."""
+    machine, inputs = await op.machine(controller), config.parse_inputs(op.instance.inputs)
+    check = await accounting.ready(machine, inputs.cluster_name)
+    if check.ok:
+        check = await report_last(op, controller, settings)
+    if check.ok:
+        return ""
+    missing = f"the usage of jobs may be missing: {check.reason}"
+    log.warning("usage.not_whole", error=check.reason)
+    await op.say(missing)
+    return missing
 
 
 async def report_rest(machine: Machine, cluster_name: str, since: int, send: Send) -> bool:

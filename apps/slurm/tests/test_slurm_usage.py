@@ -6,14 +6,16 @@ import time
 from typing import Any
 
 import pytest
+import structlog
 from gpuaas_app_slurm import controller, details, usage, usage_records
 from gpuaas_app_slurm.usage import Progress
 from gpuaas_app_slurm.workload import job_records
 from gpuaas_app_slurm.workload.job_records import Reading
-from gpuaas_app_slurm_conformance.fake_slurm import SETTINGS, Cluster, deployed_cluster, running
+from gpuaas_app_slurm_conformance.fake_slurm import CLUSTER_NAME, SETTINGS, Cluster, FakeJob, deployed_cluster, running
 from gpuaas_contract.permissions import CONTROLLER_KEYS
 from gpuaas_contract.usage import USAGE_REPORT, ReportedUsage
 from test_slurm_health import line, node, until
+from test_slurm_upgrade import deployed, roll_back, upgrade
 
 OFTEN = dataclasses.replace(SETTINGS, health_every_s=0.05, watch_silent_s=3600)
 NOW = int(time.time())
@@ -185,6 +187,41 @@ async def test_a_decommission_that_may_lose_usage_is_refused_and_the_cluster_con
         assert cluster.slurm.partition_states[-1] == "up"
         forced = await cluster.perform("decommission", force=True)
         assert forced.status == "succeeded", forced.error
+
+
+async def test_a_rollback_reports_the_last_usage_before_accounting_returns_to_the_backup() -> None:
+    async with deployed() as cluster:
+        assert (await upgrade(cluster)).status == "succeeded"
+        cluster.slurm.jobs, cluster.slurm.ended = [FakeJob(7)], [row(1)]
+        back = await roll_back(cluster)
+        assert back.status == "succeeded", back.error
+        assert totals(cluster)["cpu-time"] == 40
+        names = [step.name for step in back.steps]
+        ends, reports, stops = (
+            names.index(name)
+            for name in ("end jobs that started since", "report the last usage", "stop slurmctld and slurmdbd")
+        )
+        assert ends < reports < stops, "the jobs that the rollback ends count too"
+
+
+async def test_a_rollback_does_not_fail_because_accounting_is_broken_and_names_the_usage_that_may_be_lost() -> None:
+    async with deployed() as cluster:
+        assert (await upgrade(cluster)).status == "succeeded"
+        cluster.slurm.ended, cluster.slurm.unsent = [row(1)], "3"
+        with structlog.testing.capture_logs() as lines:
+            back = await roll_back(cluster)
+        assert back.status == "succeeded", back.error
+        [missing] = [entry["error"] for entry in lines if entry["event"] == "usage.not_whole"]
+        assert missing == "slurmctld has not sent all ended jobs to slurmdbd yet"
+
+
+async def test_a_restore_of_accounting_reports_the_last_usage_before_it_exchanges_the_database() -> None:
+    async with deployed() as cluster:
+        name = (await cluster.act("accounting.backup")).result["rows"][0]["name"]
+        cluster.slurm.ended = [row(1)]
+        ended = await cluster.act("accounting.restore", name=name, confirm=CLUSTER_NAME)
+        assert ended.status == "succeeded", ended.error
+        assert totals(cluster)["cpu-time"] == 40
 
 
 def _reports(cluster: Cluster) -> int:
