@@ -49,7 +49,7 @@ class _Rotation:
     def others(self) -> tuple[Member, ...]:
         """One member of each machine that may be a node, without the controller machine."""
         head = roles.controller_of(self.op.members)
-        machines = roles.one_per_machine(roles.nodes_of(self.op.members))
+        machines = members.one_per_machine(roles.nodes_of(self.op.members))
         return tuple(each for each in machines if each.allocation_id != head.allocation_id and plan.is_judged(each))
 
     async def check(self) -> None:
@@ -88,10 +88,10 @@ class _Rotation:
         """Return what each machine has now."""
         key = await keys.read(self.head, "slurm")
         states = await asyncio.gather(*(self._state(member, key) for member in self.others))
-        members = (roles.controller_of(self.op.members), *self.others)
+        shown = (roles.controller_of(self.op.members), *self.others)
         return [
             {"machine": member.node_name, "role": member.component_key, "state": state}
-            for member, state in zip(members, (NEW, *states), strict=True)
+            for member, state in zip(shown, (NEW, *states), strict=True)
         ]
 
     async def _state(self, member: Member, key: bytes) -> str:

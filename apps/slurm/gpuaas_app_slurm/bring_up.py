@@ -124,7 +124,7 @@ async def _with_users_of_now(joining: Joining, head: Machine, installed: tuple[M
 
 async def _connect(op: Operation) -> None:
     """Open the connections to the new machines, all at once."""
-    await asyncio.gather(*(op.machine(member) for member in roles.one_per_machine(op.to_do)))
+    await asyncio.gather(*(op.machine(member) for member in members.one_per_machine(op.to_do)))
 
 
 async def _reach(op: Operation, member: Member, settings: Settings) -> None:
@@ -307,10 +307,10 @@ async def is_first_job_over(looks: nodes.Looks, name: str) -> Check:
 
 
 async def _facts_of_others(
-    joining: Joining, controller: Member, members: tuple[Member, ...]
+    joining: Joining, controller: Member, present: tuple[Member, ...]
 ) -> tuple[facts.Facts, ...]:
     """Return the facts of the other machines. Leave out unreachable machines: the steps of their members will fail."""
-    others = [member for member in members if member.allocation_id != controller.allocation_id]
+    others = [member for member in present if member.allocation_id != controller.allocation_id]
 
     async def read(member: Member) -> facts.Facts | None:
         if member.allocation_id in joining.seen:

@@ -87,7 +87,7 @@ async def undo(op: Operation, settings: Settings) -> None:
 
 async def _replace(op: Operation, member: Member, settings: Settings) -> None:
     move = Move(op, settings, member, config.parse_inputs(op.instance.inputs))
-    if not _has_moved(op, member) and op.now(member).status != "removing":
+    if not op.has_moved(member) and op.now(member).status != "removing":
         await op.step("move to the new machine", _move, move, member=member)
         await members.begin_removal(op, member, await move.on_new(partial(_evidence, move)))
     await _finish(move)
@@ -96,7 +96,7 @@ async def _replace(op: Operation, member: Member, settings: Settings) -> None:
 async def _finish(move: Move, prefix: str = "") -> None:
     """Take Slurm off the old machine, and report the member as ready on the new one, which runs the cluster."""
     op, member, settings = move.op, move.member, move.settings
-    if not _has_moved(op, member):
+    if not op.has_moved(member):
         await op.step(f"{prefix}take Slurm off the old machine", _leave, move, member=member)
         # From here on, the member is on its new machine.
         await op.report(member, status="provisioning", reason=op.reason, detail=_detail(op.now(member)))
@@ -110,10 +110,10 @@ async def _undo(op: Operation, member: Member, settings: Settings) -> None:
     """Return to the old machine. If Slurm is being taken off it, or was, it is too late, and the move is finished.
     After a failure, only a retry finishes it."""
     move = Move(op, settings, member, config.parse_inputs(op.instance.inputs))
-    if op.now(member).status == "removing" or (_has_moved(op, member) and op.now(member).status != "failed"):
+    if op.now(member).status == "removing" or (op.has_moved(member) and op.now(member).status != "failed"):
         await _finish(move, take_down.FINISH)
         return
-    if _has_moved(op, member):
+    if op.has_moved(member):
         raise Permanent(
             f"{member.node_name} has already left its old machine", fix=f"gpuaas op retry {op.id} --reason 'finish it'"
         )
@@ -278,7 +278,7 @@ async def _start(move: Move, machine: Machine) -> None:
 
 async def _point_nodes(move: Move, head: Machine) -> None:
     """Point every node to slurmctld on this machine, and wait until it has registered there."""
-    machines = roles.one_per_machine(roles.nodes_of(move.op.members))
+    machines = members.one_per_machine(roles.nodes_of(move.op.members))
     await asyncio.gather(*(_point(move, member, head) for member in machines))
 
 
@@ -411,7 +411,3 @@ def _detail(member: Member) -> dict[str, object]:
 
 async def _itself(machine: Machine) -> Machine:
     return machine
-
-
-def _has_moved(op: Operation, member: Member) -> bool:
-    return op.now(member).allocation_id == op.replacement(member)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 import msgspec
-from gpuaas_sdk.controller import Member, Operation
+from gpuaas_sdk.controller import Member, Operation, members
 
 from gpuaas_app_slurm import roles
 from gpuaas_app_slurm.workload import config, facts, home, users
@@ -13,7 +13,7 @@ from gpuaas_app_slurm.workload import config, facts, home, users
 async def chosen(
     op: Operation,
     controller: Member,
-    members: Sequence[Member],
+    present: Sequence[Member],
     inputs: config.Inputs,
     accounts: Sequence[users.User],
 ) -> tuple[home.Home, dict[str, facts.Facts]]:
@@ -21,8 +21,8 @@ async def chosen(
     by allocation. A repeated deploy keeps what the first one chose, and reads no facts."""
     head = await op.machine(controller)
     if await head.get(home.UNIT_PATH) is not None:
-        return await checked(op, controller, members, inputs), {}
-    distinct = roles.one_per_machine(members)
+        return await checked(op, controller, present, inputs), {}
+    distinct = members.one_per_machine(present)
     machines = await asyncio.gather(*(op.machine(member) for member in distinct))
     seen = await asyncio.gather(*(facts.read(machine) for machine in machines))
     by_allocation = {member.allocation_id: each for member, each in zip(distinct, seen, strict=True)}
@@ -41,7 +41,7 @@ async def checked(op: Operation, controller: Member, targets: Sequence[Member], 
     """Return where the homes of a deployed cluster are, after a check on the machines that join it."""
     head = await op.machine(controller)
     homes = await home.in_use(head, inputs.home, head.address)
-    machines = await asyncio.gather(*(op.machine(member) for member in roles.one_per_machine(targets)))
+    machines = await asyncio.gather(*(op.machine(member) for member in members.one_per_machine(targets)))
     await home.check(homes, head, [machine for machine in machines if machine.address != head.address])
     if homes.is_exported:
         await home.export(head, [member.address for member in (*op.members, *targets)])

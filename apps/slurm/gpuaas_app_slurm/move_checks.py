@@ -5,7 +5,7 @@ import asyncio
 import datetime
 
 from gpuaas_sdk.checks import Check
-from gpuaas_sdk.controller import Member, Operation, Permanent, PlannedChange, Preview, Refused
+from gpuaas_sdk.controller import Member, Operation, Permanent, PlannedChange, Preview, Refused, members
 from gpuaas_sdk.machine import Machine
 
 from gpuaas_app_slurm import previews, reports, roles
@@ -149,7 +149,7 @@ async def _refuse_two_keys(op: Operation, head: Machine) -> None:
 
 async def _require_nodes(op: Operation, settings: Settings) -> None:
     """Refuse while a machine does not answer: it would search for slurmctld at the old place."""
-    others = roles.one_per_machine(roles.nodes_of(op.members))
+    others = members.one_per_machine(roles.nodes_of(op.members))
     answers = await asyncio.gather(*(op.answers(node, patience_s=settings.reach_leaving_s) for node in others))
     away = [f"{node.node_name} ({node.address})" for node, ok in zip(others, answers, strict=True) if not ok]
     if away:

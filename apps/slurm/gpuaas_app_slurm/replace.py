@@ -39,7 +39,7 @@ from gpuaas_app_slurm.workload.removal_acts import SlurmActs
 
 async def replace(op: Operation, settings: Settings) -> None:
     inputs, head = config.parse_inputs(op.instance.inputs), await reports.head(op)
-    spares = [await op.at_replacement(member) for member in op.to_do if not _has_moved(op, member)]
+    spares = [await op.at_replacement(member) for member in op.to_do if not op.has_moved(member)]
     roles.refuse_joining_shared_logins(spares, (*op.members, *spares), op.instance.name)
     present = [spare for spare in spares if await op.answers(spare, patience_s=settings.reach_s)]
     homes = await homes_of_cluster.checked(op, roles.controller_of(op.members), present, inputs)
@@ -58,7 +58,7 @@ async def undo(op: Operation, settings: Settings) -> None:
 
 async def _replace(joining: bring_up.Joining, member: Member, head: Machine) -> None:
     op, settings, user = joining.op, joining.settings, joining.inputs.users[0]
-    if not _has_moved(op, member):
+    if not op.has_moved(member):
         await _prepare(joining, member, head)
     await _finish(op, member, head, settings, user)
 
@@ -67,7 +67,7 @@ async def _finish(
     op: Operation, member: Member, head: Machine, settings: Settings, user: str, prefix: str = ""
 ) -> None:
     """Take the member off its old machine and report it as ready on the new one, which is prepared."""
-    if not _has_moved(op, member):
+    if not op.has_moved(member):
         left = await _leave(op, member, head, settings, prefix)
         # From here on, the member is on its new machine.
         await op.report(member, status="provisioning", reason=op.reason, detail={details.REPLACED: left})
@@ -181,13 +181,13 @@ async def _leave(op: Operation, member: Member, head: Machine, settings: Setting
 
 
 async def _undo(op: Operation, member: Member, head: Machine, settings: Settings) -> None:
-    if _has_moved(op, member) and op.now(member).status == "ready":
+    if op.has_moved(member) and op.now(member).status == "ready":
         return  # It was replaced before another one failed. Its old machine is free, and it stays where it is.
     if op.now(member).status in ("removing", "provisioning", "joining"):
         user = config.parse_inputs(op.instance.inputs).users[0]
         await _finish(op, member, head, settings, user, take_down.FINISH)
         return
-    if _has_moved(op, member):
+    if op.has_moved(member):
         raise Permanent(
             f"{member.node_name} has already left its old machine", fix=f"gpuaas op retry {op.id} --reason 'finish it'"
         )
@@ -238,7 +238,3 @@ async def _hostname(machine: Machine) -> str:
 def _names(op: Operation) -> set[str]:
     """Return the names of the nodes of all members: a new machine must not have one of them."""
     return {str(member.adapter_detail.get("node_name", member.node_name)) for member in roles.nodes_of(op.members)}
-
-
-def _has_moved(op: Operation, member: Member) -> bool:
-    return op.now(member).allocation_id == op.replacement(member)

@@ -24,7 +24,7 @@ async def go_back(move: Move, head: Machine, before: backup.Queue) -> bool:
     await op.step("note the queue of now", _note, move, head, before)
     await op.step("end jobs that started since", _end_later_jobs, move, head, before)
     controller = move.controller
-    await op.step("report the last usage", usage.report_before_loss, op, controller, move.settings)
+    await op.step("report the last usage", _report_usage, move)
     await op.step("stop slurmctld and slurmdbd", _stop, head)
     await op.step("install packages of before", version_changes.install, move, controller, member=controller)
     await op.step("restore state and database", _restore, move, head)
@@ -95,6 +95,10 @@ async def _end_later_jobs(move: Move, head: Machine, before: backup.Queue) -> No
         return Check(not left, f"waiting for the end of {state.running_text(tuple(left))}")
 
     await move.op.until(have_ended, within_s=move.settings.cancel_jobs_s, every_s=POLL_S)
+
+
+async def _report_usage(move: Move) -> None:
+    await usage.report_before_loss(move.op, move.controller, move.settings)
 
 
 async def _stop(head: Machine) -> None:

@@ -78,8 +78,3 @@ def roles_on(members: Iterable[Member], allocation_id: str) -> tuple[str, ...]:
 def of_node(roles_here: Iterable[str]) -> str:
     """Return the role that slurmd has on a machine with these roles; empty if it runs no slurmd."""
     return next((role for role in roles_here if role != CONTROLLER), "")
-
-
-def one_per_machine(members: Iterable[AnyMember]) -> list[AnyMember]:
-    """Return one member of each machine."""
-    return list({member.allocation_id: member for member in members}.values())

@@ -7,6 +7,7 @@ from functools import partial
 
 from gpuaas_sdk.checks import Check
 from gpuaas_sdk.controller import MachineAway, Member, Operation, Permanent, Refused, Temporary, members
+from gpuaas_sdk.installs import units as system_units
 from gpuaas_sdk.machine import Machine
 
 from gpuaas_app_slurm import login, reports, roles
@@ -160,7 +161,7 @@ async def _stop_units(op: Operation, member: Member, settings: Settings, units: 
 
     async def work(machine: Machine) -> None:
         await op.say(f"stopping {', '.join(units)} on {machine.hostname}")
-        await machine.run("systemctl", "disable", "-q", "--now", *units)
+        await machine.run_all(system_units.stop(*units))
 
     await op.on(member, work, patience_s=settings.reach_s)
 

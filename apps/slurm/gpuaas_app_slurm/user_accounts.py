@@ -56,7 +56,7 @@ async def write_elsewhere(
         await users.ensure_noted(machine, op.instance.instance_id, accounts, restores=restores)
 
     controller = roles.controller_of(op.members)
-    distinct = roles.one_per_machine(op.members)
+    distinct = members.one_per_machine(op.members)
     others = [member for member in distinct if member.allocation_id != controller.allocation_id]
     results = await asyncio.gather(
         *(_is_done(op, member, ensure, settings) for member in others), return_exceptions=True

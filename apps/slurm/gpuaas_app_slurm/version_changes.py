@@ -48,7 +48,7 @@ class Move:
     @property
     def machines(self) -> list[Member]:
         """One member of each machine."""
-        return roles.one_per_machine(self.op.members)
+        return members.one_per_machine(self.op.members)
 
     def roles_on(self, member: Member) -> tuple[str, ...]:
         """Return the roles of the member's machine: they decide which packages it needs."""

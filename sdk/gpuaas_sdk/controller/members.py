@@ -5,6 +5,7 @@ Each takes the operation first. Used by the handlers of apps, inside or around t
 import asyncio
 import datetime
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol, TypeVar
 
 import msgspec
 from gpuaas_contract.instances import Member
@@ -22,6 +23,16 @@ LEFT_ELSEWHERE = "left_elsewhere"
 """Name in a member's detail of what was left on a machine that is not the member's."""
 
 Work = Callable[[Machine], Awaitable[None]]
+
+
+class _OnMachine(Protocol):
+    """What `one_per_machine` needs of a member."""
+
+    @property
+    def allocation_id(self) -> str: ...
+
+
+_Machined = TypeVar("_Machined", bound=_OnMachine)
 
 
 async def on_machine(op: Operation, member: Member, phase: str, work: Work, *, patience_s: float = 60.0) -> None:
@@ -45,13 +56,20 @@ def name(member: Member) -> str:
     return f"{member.node_name} ({member.address})"
 
 
+def one_per_machine(members: Iterable[_Machined]) -> list[_Machined]:
+    """Return one member of each machine, for work that concerns a machine whatever its roles are. Pure.
+
+    await op.each(members.one_per_machine(op.members), renew_certificate)"""
+    return list({member.allocation_id: member for member in members}.values())
+
+
 async def require_answers(
     op: Operation, members: Iterable[Member], fix: str, *, consequence: str = "", patience_s: float = 20.0
 ) -> None:
     """Refuse while the machine of one of these members does not answer. Nothing was changed yet.
 
     await members.require_answers(op, op.members, "start the machine, or stop with force")"""
-    asked = list({member.allocation_id: member for member in members}.values())
+    asked = one_per_machine(members)
     answers = await asyncio.gather(*(op.answers(member, patience_s=patience_s) for member in asked))
     if away := sorted(name(member) for member, answered in zip(asked, answers, strict=True) if not answered):
         many = "machines" if len(away) > 1 else "machine"

@@ -1,4 +1,4 @@
-"""Commands that enable, disable and restart units of systemd, for `Machine.run_all`. Pure."""
+"""Commands that enable, disable, stop and restart units of systemd, for `Machine.run_all`. Pure."""
 
 from gpuaas_sdk.machine import Command, commands
 
@@ -25,6 +25,13 @@ def disable(*units: str) -> Command:
 
     await machine.run_all(units.disable("kv"))"""
     return commands.run(*_SYSTEMCTL, "disable", *_OPTIONS, *units)
+
+
+def stop(*units: str, timeout_s: float = 60) -> Command:
+    """Return the command that stops the units for good: they do not start with the machine either.
+
+    await machine.run_all(units.stop("kv"))"""
+    return commands.run("systemctl", "disable", "-q", "--now", *units, timeout_s=timeout_s)
 
 
 def restart(unit: str, timeout_s: float = 60) -> Command:

@@ -48,6 +48,12 @@ async def test_a_failure_on_a_machine_is_in_the_detail_of_the_member(
     assert detail == {"phase": "install", "machine": "n2 (n2)", "error": "the disk is full"}
 
 
+def test_work_that_concerns_machines_is_done_once_on_a_machine_with_two_roles(platform: FakePlatform) -> None:
+    shared = platform.add_instance({"head": ["n1"], "worker": ["n1", "n2"]}, ready=True)
+    chosen = members.one_per_machine(platform.members(shared))
+    assert sorted(member.node_name for member in chosen) == ["n1", "n2"]
+
+
 @pytest.mark.parametrize("force", [False, True])
 async def test_what_only_force_allows_is_refused_without_it_and_shown_with_it(
     app: App, platform: FakePlatform, working: Working, instance: Instance, force: bool

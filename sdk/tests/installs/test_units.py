@@ -15,3 +15,9 @@ async def test_units_are_enabled_without_a_reload_and_without_scripts_for_sysv()
         ("systemctl", "restart", "kv"),
         (*skips, "disable", "-q", "--no-reload", "--root=/", "database"),
     ]
+
+
+async def test_units_that_are_stopped_for_good_do_not_start_with_the_machine() -> None:
+    host = FakeHost("gpu-1")
+    await Machine(host).run_all(units.stop("kv", "database"))
+    assert host.ran == [("systemctl", "disable", "-q", "--now", "kv", "database")]

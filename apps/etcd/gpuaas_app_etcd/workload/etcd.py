@@ -55,7 +55,7 @@ async def restart(machine: Machine) -> None:
 
 
 async def stop(machine: Machine) -> None:
-    await machine.run("systemctl", "disable", "-q", "--now", UNIT, timeout_s=120)
+    await machine.run_all(units.stop(UNIT, timeout_s=120), timeout_s=120)
 
 
 async def clear(machine: Machine) -> None:

@@ -56,7 +56,7 @@ async def close(machine: Machine) -> None:
 async def stop(machine: Machine) -> None:
     """End Ray on the machine. It stays closed after a restart of the machine."""
     await machine.put(CLOSED, "")
-    await machine.run("systemctl", "disable", "--now", UNIT)
+    await machine.run_all(units.stop(UNIT))
 
 
 async def look(machine: Machine, role: str, address: str) -> View:

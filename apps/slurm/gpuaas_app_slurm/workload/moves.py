@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 from gpuaas_sdk.checks import Show
 from gpuaas_sdk.failures import Permanent, Refused
+from gpuaas_sdk.installs import units
 from gpuaas_sdk.machine import Machine
 
 from gpuaas_app_slurm import roles as role_names
@@ -210,7 +211,7 @@ async def stop(machine: Machine) -> None:
     """Stop the daemons of a machine on which they did not run the cluster yet. It may not have them."""
     await rest.stop(machine)
     for unit in ("slurmctld", "slurmdbd"):
-        await machine.run("systemctl", "disable", "-q", "--now", unit, check=False)
+        await machine.run_all(units.stop(unit), check=False)
 
 
 async def point(machine: Machine, address: str) -> bool:

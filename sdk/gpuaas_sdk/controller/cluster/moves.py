@@ -133,7 +133,7 @@ async def replace(op: Operation, software: Software, member: Member, prefix: str
 
     await replace(op, software, member)"""
     spare = await op.at_replacement(member)
-    if op.now(member).allocation_id != spare.allocation_id:
+    if not op.has_moved(member):
         await step(op, member, f"{prefix}install the new machine", installing(op, software), spare)
         if op.now(member).status != "removing":
             await drain(op, software, member, f"{prefix}old machine", report=False)

@@ -179,6 +179,13 @@ class Operation:
             raise LookupError(f"{self.kind} {self.id} does not replace member {member.member_id}")
         return target.allocation_id
 
+    def has_moved(self, member: Member) -> bool:
+        """Return whether a replaced member is on its new machine already. A later attempt must not go back then.
+
+        if not op.has_moved(member):
+            await op.step("clear the old machine", clear, member=member)"""
+        return self.now(member).allocation_id == self.replacement(member)
+
     async def at_replacement(self, member: Member) -> Member:
         """Return a copy of a replaced member as it will be on its new machine, for `machine`, `on` and `answers`.
 
@@ -189,7 +196,7 @@ class Operation:
             spare = await op.at_replacement(member)
             await op.on(spare, install)"""
         allocation_id, now = self.replacement(member), self.now(member)
-        if now.allocation_id == allocation_id:
+        if self.has_moved(member):
             return now
         address = await self._machines.address(allocation_id)
         return msgspec.structs.replace(

@@ -211,7 +211,7 @@ def _evidence(detail: str) -> Evidence:
 async def replace(op: Operation, peers: Peers, member: Member, prefix: str = "") -> None:
     """Make before break: the new machine counts for the quorum before the old one leaves."""
     spare = await op.at_replacement(member)
-    if op.now(member).allocation_id != spare.allocation_id:
+    if not op.has_moved(member):
         if op.now(member).status != "removing":
             await join(op, peers, member, spare, f"{prefix}new machine: ")
             await members.begin_removal(op, member, await evidence(op, peers, member, spare))
@@ -228,7 +228,7 @@ async def replace(op: Operation, peers: Peers, member: Member, prefix: str = "")
 async def return_to_old(op: Operation, peers: Peers, member: Member) -> None:
     """Undo a replacement: the new machine leaves. If the old member has left already, finish the replacement."""
     spare = await op.at_replacement(member)
-    if op.now(member).status == "removing" or op.now(member).allocation_id == spare.allocation_id:
+    if op.now(member).status == "removing" or op.has_moved(member):
         await replace(op, peers, member, "finish: ")
         return
     await op.step("undo: new machine leaves", lambda: retire(op, peers, spare), member=member)

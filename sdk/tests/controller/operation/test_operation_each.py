@@ -146,10 +146,12 @@ async def test_a_handler_prepares_the_new_machine_of_a_member_that_still_works_o
     app: App, platform: FakePlatform, machines: FakeMachines, working: Working
 ) -> None:
     seen: list[tuple[str, str, str]] = []
+    has_moved: list[bool] = []
 
     @app.operation("replace", role="worker")
     async def replace(op: Operation) -> None:
         member = op.targets[0]
+        has_moved.append(op.has_moved(member))
         spare = await op.at_replacement(member)
         await op.on(spare, lambda machine: machine.run("systemctl", "start", "demo"))
         seen.append((spare.allocation_id, spare.address, op.now(member).node_name))
@@ -157,6 +159,7 @@ async def test_a_handler_prepares_the_new_machine_of_a_member_that_still_works_o
         await op.report(member, status="removing", evidence=idle)
         for status in ("provisioning", "joining", "ready"):
             await op.report(member, status=status)
+        has_moved.append(op.has_moved(member))
         seen.append((*_place(await op.at_replacement(member)), op.now(member).node_name))
 
     instance = platform.add_instance({"worker": ["n1"]}, ready=True)
@@ -166,6 +169,7 @@ async def test_a_handler_prepares_the_new_machine_of_a_member_that_still_works_o
         ended = await platform.ended(request.operation_id)
     assert ended.status == "succeeded", ended.error
     assert seen == [("alloc_n9", "n9", "n1"), ("alloc_n9", "n9", "n9")]
+    assert has_moved == [False, True]
     assert ("systemctl", "start", "demo") in machines.host("n9").ran
     assert [target.host for target in machines.connected] == ["n9"], "one connection, with the access of the address"
 
