@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from gpuaas_app_slurm.workload import footprint, state, versions
-from gpuaas_app_slurm.workload.observed import MASKED, Closer, Observed, ObservedNode, Report, Reported
+from gpuaas_app_slurm.workload.observed import MASKED, DirectLook, Observed, ObservedNode, Report, Reported
 
 CRASH_LOOP_RESTARTS = 3
 """So many automatic restarts of a daemon count as a crash loop while it does not run."""
@@ -87,31 +87,31 @@ def of_controller(machine: Machine, seen: Observed, clock: Finding | None = None
 def of_worker(
     machine: Machine,
     node: ObservedNode | None,
-    closer: Closer | None,
+    direct: DirectLook | None,
     head: Reported,
     version: str,
     clock: Finding | None = None,
 ) -> list[Finding]:
-    """Return the faults of a worker, the worst first. `closer` is the look at its machine, if there was one. `clock`:
+    """Return the faults of a worker, the worst first. `direct` is the look at its machine, if there was one. `clock`:
     its clock is right, but differs from the clock of slurmctld's machine, which is wrong."""
-    if closer is not None and closer.unreachable and (node is None or node.slurmd_port != "open" or node.is_stale):
-        return [unreachable_worker(machine, closer.unreachable)]
+    if direct is not None and direct.unreachable and (node is None or node.slurmd_port != "open" or node.is_stale):
+        return [unreachable_worker(machine, direct.unreachable)]
     findings = [
-        *_key(machine, node, closer, head),
-        *_slurmd(machine, node, closer),
-        *_registered(machine, node, closer),
-        *_reporter(machine, node, closer),
+        *_key(machine, node, direct, head),
+        *_slurmd(machine, node, direct),
+        *_registered(machine, node, direct),
+        *_reporter(machine, node, direct),
         *_drained(machine, node),
-        *_of_machine(machine, Reported(report=_newest(node, closer), clock_off_s=clock_off_s(node, closer))),
+        *_of_machine(machine, Reported(report=_newest(node, direct), clock_off_s=clock_off_s(node, direct))),
         *_version(machine, node, head, version),
     ]
     # While slurmd restarts, no program on its machine reaches the cluster. It counts when reports stay away too.
-    if not findings and closer is not None and not closer.scheduler.ok and node is not None and node.is_stale:
-        findings = [_cluster_unreachable(machine, closer)]
+    if not findings and direct is not None and not direct.scheduler.ok and node is not None and node.is_stale:
+        findings = [_cluster_unreachable(machine, direct)]
     findings = sorted(findings, key=lambda finding: finding.status != "failed")
     if _is_down_by_others(node) or any(finding.code == SLURMD_MASKED for finding in findings):
         findings = _left_alone(findings)
-    off_s = clock_off_s(node, closer)
+    off_s = clock_off_s(node, direct)
     return _wrong_elsewhere(findings, clock, off_s) if clock else _clock_first(findings, off_s)
 
 
@@ -123,11 +123,11 @@ def clock_of_slurmctld(machine: Machine, head: Reported, off_s: int) -> Finding:
     return Finding("ClockOff", "degraded", reason, _set_clock(machine, time_service, off_s))
 
 
-def clock_off_s(node: ObservedNode | None, closer: Closer | None) -> int:
-    """Return how far a worker's clock is ahead of slurmctld's machine. A closer look counts more: Slurm refuses the
+def clock_off_s(node: ObservedNode | None, direct: DirectLook | None) -> int:
+    """Return how far a worker's clock is ahead of slurmctld's machine. A direct look counts more: Slurm refuses the
     reports of a machine whose clock is far off."""
-    if closer is not None and closer.clock_off_s is not None:
-        return closer.clock_off_s
+    if direct is not None and direct.clock_off_s is not None:
+        return direct.clock_off_s
     return node.clock_off_s if node is not None else 0
 
 
@@ -187,8 +187,8 @@ def _try_login(machine: Machine) -> str:
     return f"To see whether it accepts logins: gpuaas ssh {machine.name} -- uptime"
 
 
-def _cluster_unreachable(machine: Machine, closer: Closer) -> Finding:
-    reason = f"slurmctld answers, but not to {machine.name}: {closer.scheduler.reason}"
+def _cluster_unreachable(machine: Machine, direct: DirectLook) -> Finding:
+    reason = f"slurmctld answers, but not to {machine.name}: {direct.scheduler.reason}"
     return Finding("ClusterUnreachable", "degraded", reason, machine.repair, repairs=True)
 
 
@@ -243,11 +243,11 @@ def _rest(machine: Machine, seen: Observed) -> Iterator[Finding]:
         yield Finding("RestDown", "degraded", reason, machine.repair, repairs=True)
 
 
-def _slurmd(machine: Machine, node: ObservedNode | None, closer: Closer | None) -> Iterator[Finding]:
-    report = _newest(node, closer)
+def _slurmd(machine: Machine, node: ObservedNode | None, direct: DirectLook | None) -> Iterator[Finding]:
+    report = _newest(node, direct)
     unit, restarts = report.units.get("slurmd", ("active", 0)) if report else ("active", 0)
-    if closer is not None and "slurmd" in closer.units:
-        unit = unit if unit in ("restarting", "stuck") else closer.units["slurmd"]
+    if direct is not None and "slurmd" in direct.units:
+        unit = unit if unit in ("restarting", "stuck") else direct.units["slurmd"]
     if unit in ("active", "reloading", "activating"):
         return  # A unit that starts is not judged yet; the reporter calls it stuck after a while.
     if unit == MASKED:
@@ -268,8 +268,8 @@ def _rotation(machine: Machine, seen: Observed) -> Iterator[Finding]:
         yield Finding("KeyRotationLeft", "degraded", reason, f"gpuaas action run {machine.instance} auth.rotate")
 
 
-def _key(machine: Machine, node: ObservedNode | None, closer: Closer | None, head: Reported) -> Iterator[Finding]:
-    report = _newest(node, closer)
+def _key(machine: Machine, node: ObservedNode | None, direct: DirectLook | None, head: Reported) -> Iterator[Finding]:
+    report = _newest(node, direct)
     if report is None or head.report is None or head.report.rotation:
         return  # While the key is replaced, machines get the new one one after the other.
     if head.report.key and report.key != head.report.key:
@@ -280,7 +280,7 @@ def _key(machine: Machine, node: ObservedNode | None, closer: Closer | None, hea
         yield Finding("KeyRotationLeft", "degraded", reason, machine.repair, repairs=True)
 
 
-def _registered(machine: Machine, node: ObservedNode | None, closer: Closer | None) -> Iterator[Finding]:
+def _registered(machine: Machine, node: ObservedNode | None, direct: DirectLook | None) -> Iterator[Finding]:
     if node is None:
         reason = f"Slurm has no node {machine.name}: someone deleted it, or it never registered"
         yield Finding("NodeDeleted", "failed", reason, machine.repair, repairs=True)
@@ -290,9 +290,9 @@ def _registered(machine: Machine, node: ObservedNode | None, closer: Closer | No
         return
     because = f": {node.reason}" if node.reason else ""
     reason = f"node {machine.name} {' and '.join(faults)}{because}"
-    answers = closer is None or closer.scheduler.ok
+    answers = direct is None or direct.scheduler.ok
     if not answers:
-        reason += f"; from the machine itself, {closer.scheduler.reason if closer else ''}"
+        reason += f"; from the machine itself, {direct.scheduler.reason if direct else ''}"
     if _is_down_by_others(node):
         yield _externally_down(machine, node)
     else:
@@ -334,10 +334,10 @@ def _externally_down(machine: Machine, node: ObservedNode) -> Finding:
     return Finding(EXTERNALLY_DOWN, "degraded", reason, f"{lasts}. Ask {by or 'who set it'}, then: {_resume(machine)}")
 
 
-def _reporter(machine: Machine, node: ObservedNode | None, closer: Closer | None) -> Iterator[Finding]:
-    if node is None or not node.is_stale or closer is None or not closer.scheduler.ok:
+def _reporter(machine: Machine, node: ObservedNode | None, direct: DirectLook | None) -> Iterator[Finding]:
+    if node is None or not node.is_stale or direct is None or not direct.scheduler.ok:
         return
-    if closer.units.get(footprint.REPORTER_UNIT, "inactive") != "active":
+    if direct.units.get(footprint.REPORTER_UNIT, "inactive") != "active":
         yield _reporter_down(machine, "does not run, so its disks, clock and files are not checked")
 
 
@@ -471,7 +471,7 @@ def _unfinished_upgrade(version: str, head: Reported) -> str:
     return f"the last upgrade did not end on this machine, finish it: {retry}"
 
 
-def _newest(node: ObservedNode | None, closer: Closer | None) -> Report | None:
-    if closer is not None and closer.report is not None:
-        return closer.report
+def _newest(node: ObservedNode | None, direct: DirectLook | None) -> Report | None:
+    if direct is not None and direct.report is not None:
+        return direct.report
     return node.report if node is not None else None

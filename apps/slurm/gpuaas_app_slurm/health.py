@@ -14,7 +14,7 @@ from gpuaas_app_slurm import gauges, lost_machines, plan, roles, unknown_nodes, 
 from gpuaas_app_slurm.reports import people_of
 from gpuaas_app_slurm.settings import Settings
 from gpuaas_app_slurm.workload import config, observed, watch_program
-from gpuaas_app_slurm.workload.observed import Closer
+from gpuaas_app_slurm.workload.observed import DirectLook
 from gpuaas_app_slurm.workload.people import Person
 
 log = structlog.get_logger()
@@ -48,7 +48,7 @@ async def look(cluster: Reconciliation, settings: Settings) -> None:
         line = await _watched(cluster, controller, settings)
     except (MachineUnreachable, Temporary, CommandFailed) as error:
         cluster.measured(gauges.unknown())
-        decided = plan.unwatched if isinstance(error, CommandFailed) else plan.blind
+        decided = plan.unwatched if isinstance(error, CommandFailed) else plan.head_silent
         await _act(cluster, decided(cluster.instance.name, cluster.members, controller, str(error)))
     else:
         await _judge(cluster, line, _people_here(cluster, await _people(cluster, settings)), settings)
@@ -74,13 +74,13 @@ async def _judge(cluster: Reconciliation, line: str, people: tuple[Person, ...],
     seen, turn = observed.parse(line, _name(cluster)), int(time.monotonic() / settings.health_every_s)
     unwell = plan.to_look_at(cluster.members, seen, turn)
     clock: tuple[int, float] | None = None
-    closer: dict[str, Closer] = {}
+    direct: dict[str, DirectLook] = {}
     if unwell or seen.clocks_differ:
         controller = roles.controller_of(cluster.members)
-        clock, closer = await _closer_looks(cluster, controller, unwell, settings)
+        clock, direct = await _direct_looks(cluster, controller, unwell, settings)
     head_off_s = None if clock is None else observed.clock_off_s(*clock)
     owners = await _owners(cluster, seen)
-    decision = plan.decide(cluster.instance.name, cluster.members, seen, closer, people, owners, head_off_s)
+    decision = plan.decide(cluster.instance.name, cluster.members, seen, direct, people, owners, head_off_s)
     await _act(cluster, decision)
     await _replace_lost(cluster, decision, seen, settings)
     is_clear = not unwell and owners is not None and (clock is not None or not seen.clocks_differ)
@@ -146,11 +146,11 @@ async def _people(cluster: Reconciliation, settings: Settings) -> tuple[PosixPer
         return ()
 
 
-async def _closer_looks(
+async def _direct_looks(
     cluster: Reconciliation, controller: Member, members: tuple[Member, ...], settings: Settings
-) -> tuple[tuple[int, float] | None, dict[str, Closer]]:
+) -> tuple[tuple[int, float] | None, dict[str, DirectLook]]:
     """Return the time on the machine of slurmctld and here, and member id -> the look at its machine, at that time."""
-    asked = asyncio.gather(*(_closer_look(cluster, member, settings) for member in members))
+    asked = asyncio.gather(*(_direct_look(cluster, member, settings) for member in members))
     clock, looks = await asyncio.gather(_clock(cluster, controller, settings), asked)
     compared = [observed.compared(look, clock[0] if clock else None) for look in looks]
     return clock, {member.member_id: look for member, look in zip(members, compared, strict=True)}
@@ -159,25 +159,25 @@ async def _closer_looks(
 async def _clock(cluster: Reconciliation, controller: Member, settings: Settings) -> tuple[int, float] | None:
     """Return the time on the machine of slurmctld and the time here, to compare the clocks of others with them."""
     try:
-        async with asyncio.timeout(settings.closer_look_s):
+        async with asyncio.timeout(settings.direct_look_s):
             machine = await cluster.machine(controller)
-            shown = (await machine.script(observed.CLOCK, timeout_s=settings.closer_look_s)).stdout
+            shown = (await machine.script(observed.CLOCK, timeout_s=settings.direct_look_s)).stdout
             return int(shown), time.time()
     except (TimeoutError, MachineUnreachable, Temporary, Permanent, CommandFailed, ValueError):
         return None
 
 
-async def _closer_look(cluster: Reconciliation, member: Member, settings: Settings) -> Closer:
+async def _direct_look(cluster: Reconciliation, member: Member, settings: Settings) -> DirectLook:
     """Ask the machine itself. If it does not answer in time, that is the answer."""
     try:
-        async with asyncio.timeout(settings.closer_look_s):
+        async with asyncio.timeout(settings.direct_look_s):
             machine = await cluster.machine(member)
-            ran = await machine.script(observed.CLOSER_LOOK, timeout_s=settings.closer_look_s)
-            return observed.parse_closer(ran.stdout)
+            ran = await machine.script(observed.DIRECT_LOOK, timeout_s=settings.direct_look_s)
+            return observed.parse_direct(ran.stdout)
     except TimeoutError:
-        return Closer(unreachable=f"no answer within {settings.closer_look_s:g} s")
+        return DirectLook(unreachable=f"no answer within {settings.direct_look_s:g} s")
     except (MachineUnreachable, Temporary, Permanent, CommandFailed, ValueError) as error:
-        return Closer(unreachable=str(error))
+        return DirectLook(unreachable=str(error))
 
 
 async def _act(cluster: Reconciliation, decision: plan.Decision) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import msgspec
 from gpuaas_sdk.controller import Member, Operation, members
 
-from gpuaas_app_slurm import roles
 from gpuaas_app_slurm.workload import config, facts, home, users
 
 

@@ -11,12 +11,12 @@ from gpuaas_app_slurm import checks, details, old_programs, roles, unknown_nodes
 from gpuaas_app_slurm.checks import Finding
 from gpuaas_app_slurm.workload import people as project_people
 from gpuaas_app_slurm.workload import state
-from gpuaas_app_slurm.workload.observed import BlockedJobs, Closer, Observed, Report
+from gpuaas_app_slurm.workload.observed import BlockedJobs, DirectLook, Observed, Report
 from gpuaas_app_slurm.workload.people import Person
 
 CLOCKS_AGREE_S = 15
 """Clocks agree if they differ by less than this: each difference is known in tens of seconds."""
-CLOSER_LOOKS_MAX = 4
+DIRECT_LOOKS_MAX = 4
 """At most so many machines are asked directly in one look, however many seem unwell."""
 JUDGED = frozenset({"ready", "degraded", "draining", "drained", "failed"})
 """Statuses in which a member is not joining or leaving, so that a look can judge it."""
@@ -90,8 +90,8 @@ def to_look_at(members: Iterable[AnyMember], seen: Observed, turn: int = 0) -> t
     ]
     news = [member for member in unwell if not member.adapter_detail.get("findings")]
     known = [member for member in unwell if member.adapter_detail.get("findings")]
-    chosen = _share(news, CLOSER_LOOKS_MAX - bool(known), turn)
-    return chosen + _share(known, CLOSER_LOOKS_MAX - len(chosen), turn)
+    chosen = _share(news, DIRECT_LOOKS_MAX - bool(known), turn)
+    return chosen + _share(known, DIRECT_LOOKS_MAX - len(chosen), turn)
 
 
 def _share(members: Sequence[AnyMember], places: int, turn: int) -> tuple[AnyMember, ...]:
@@ -104,21 +104,21 @@ def decide(
     instance: str,
     members: Iterable[Member],
     seen: Observed,
-    closer: Mapping[str, Closer],
+    direct: Mapping[str, DirectLook],
     people: Sequence[Person] = (),
     owners: Iterable[Member] | None = None,
     head_off_s: int | None = None,
 ) -> Decision:
-    """Return the decision after a look. `closer`: member id -> the look at its machine. `owners`: the members, also
+    """Return the decision after a look. `direct`: member id -> the look at its machine. `owners`: the members, also
     those that are gone, with which the nodes of Slurm are compared; None while an operation may be joining a node.
     `head_off_s`: how far the clock of slurmctld's machine is ahead of the app's; None: not known."""
     all_members = tuple(members)
     judged = [member for member in all_members if is_judged(member)]
-    clocks = _wrong_clock(instance, all_members, seen, closer, head_off_s or 0)
+    clocks = _wrong_clock(instance, all_members, seen, direct, head_off_s or 0)
     verdicts = [
         verdict
         for member in judged
-        if (verdict := _verdict(_words(instance, member, all_members), member, seen, closer, clocks)) is not None
+        if (verdict := _verdict(_words(instance, member, all_members), member, seen, direct, clocks)) is not None
     ]
     verdicts = _renewing(judged, verdicts, seen)
     controllers = {member.member_id: member for member in judged if member.component_key == roles.CONTROLLER}
@@ -201,7 +201,7 @@ def _with_people(words: checks.Machine, verdict: Verdict, seen: Observed, people
     changed = project_people.changes(people, seen.associations, waiting).text
     if verdict.repair or not changed:
         return named
-    return msgspec.structs.replace(named, repair=f"PeopleChanged: {changed}")
+    return msgspec.structs.replace(named, repair=f"{PEOPLE_CHANGED}{changed}")
 
 
 def _without_account(people: Sequence[Person], seen: Observed) -> list[str]:
@@ -220,7 +220,7 @@ def _left_jobs(words: checks.Machine, jobs: Mapping[str, BlockedJobs]) -> str:
     return f"Users who left and can submit no more still have jobs: {listed}. To end them: {cancel}"
 
 
-def blind(instance: str, members: Iterable[Member], controller: Member, error: str) -> Decision:
+def head_silent(instance: str, members: Iterable[Member], controller: Member, error: str) -> Decision:
     """Return the decision if the machine of slurmctld does not answer. Nothing is known about workers then."""
     finding = silent(instance, members, controller, error)
     unknown = Condition("SchedulerAnswers", False, finding.code, finding.text)
@@ -292,7 +292,7 @@ def _seems_unwell(member: Member, seen: Observed) -> bool:
 
 
 def _wrong_clock(
-    instance: str, members: Sequence[Member], seen: Observed, closer: Mapping[str, Closer], head_off_s: int
+    instance: str, members: Sequence[Member], seen: Observed, direct: Mapping[str, DirectLook], head_off_s: int
 ) -> dict[str, Finding]:
     """Return member id -> that the clock of slurmctld's machine is wrong, for the controller and for the workers whose
     clocks are right. Of two clocks that differ, the one is right with which the app's clock agrees. If it agrees with
@@ -302,7 +302,7 @@ def _wrong_clock(
     right = [
         member.member_id
         for member in members
-        if (off_s := _clock_off_s(member, seen, closer)) and abs(off_s + head_off_s) < agree_s
+        if (off_s := _clock_off_s(member, seen, direct)) and abs(off_s + head_off_s) < agree_s
     ]
     if head is None or not head_off_s or not right:
         return {}
@@ -310,17 +310,17 @@ def _wrong_clock(
     return dict.fromkeys([head.member_id, *right], wrong)
 
 
-def _clock_off_s(member: Member, seen: Observed, closer: Mapping[str, Closer]) -> int:
+def _clock_off_s(member: Member, seen: Observed, direct: Mapping[str, DirectLook]) -> int:
     if member.component_key == roles.CONTROLLER:
         return 0
-    return checks.clock_off_s((seen.nodes or {}).get(_node_name(member)), closer.get(member.member_id))
+    return checks.clock_off_s((seen.nodes or {}).get(_node_name(member)), direct.get(member.member_id))
 
 
 def _verdict(
     words: checks.Machine,
     member: Member,
     seen: Observed,
-    closer: Mapping[str, Closer],
+    direct: Mapping[str, DirectLook],
     clocks: Mapping[str, Finding],
 ) -> Verdict | None:
     if member.component_key == roles.CONTROLLER:
@@ -333,7 +333,7 @@ def _verdict(
         return _judged(member, "ready", findings, detail, seen.version or None)
     if seen.nodes is None:
         return None
-    node, looked = seen.nodes.get(_node_name(member)), closer.get(member.member_id)
+    node, looked = seen.nodes.get(_node_name(member)), direct.get(member.member_id)
     if node is None and not member.adapter_detail.get("node_name"):
         return _judged(member, "ready", [checks.never_joined(words)], member.adapter_detail, None)
     if (node is None or node.seems_unwell) and looked is None:

@@ -44,7 +44,7 @@ class Settings:
     """How long a decommission waits until accounting has all ended jobs, whose usage it reports before it begins."""
     watch_silent_s: float = 12.0
     """How long the watch of a cluster may print nothing before the machine of slurmctld counts as silent."""
-    closer_look_s: float = 4.0
+    direct_look_s: float = 4.0
     """How long a machine that seems unwell may take to answer when it is asked directly."""
     health_every_s: float = 5.0
     """How often a cluster is looked at. A change that the watch prints wakes a look at once."""

@@ -179,7 +179,7 @@ class FakeSlurm:
     """The queue in the backup."""
     nodes_backed_up: tuple[dict[str, list[str]], dict[str, str]] = field(default_factory=lambda: ({}, {}))
     """The nodes in the backup, and the reasons of their drains."""
-    closer: str = ""
+    direct: str = ""
     """What machines print that are asked directly."""
     clock_off_s: int = 0
     """How far the clocks of machines are ahead that are asked for their time: the machine of slurmctld."""
@@ -187,8 +187,8 @@ class FakeSlurm:
     def answer_script(self, text: str) -> Ran | None:
         """Return what scripts print that read a machine; None for those that have arguments or change one."""
         self.script = text
-        if observed.CLOSER_LOOK in text:
-            return Ran(0, self.closer, "")
+        if observed.DIRECT_LOOK in text:
+            return Ran(0, self.direct, "")
         if text == shell.grouped(observed.CLOCK):
             return Ran(0, f"{int(time.time()) + self.clock_off_s}\n", "")
         if footprint.END_STEPS in text:

@@ -46,9 +46,7 @@ from gpuaas_app_slurm_conformance.fake_slurm import (
     running,
 )
 
-QUICK = dataclasses.replace(
-    SETTINGS, accounting_start_s=0.2, conversion_s=0.2, controller_start_s=0.2, accounts_s=0.2
-)
+QUICK = dataclasses.replace(SETTINGS, accounting_start_s=0.2, conversion_s=0.2, controller_start_s=0.2, accounts_s=0.2)
 VERSION = "24.11.5"
 
 

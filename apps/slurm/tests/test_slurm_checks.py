@@ -10,7 +10,15 @@ import pytest
 from gpuaas_app_slurm import checks, old_programs, plan
 from gpuaas_app_slurm.checks import Finding
 from gpuaas_app_slurm.workload import backup, observed, programs, reporter_program, watch_program
-from gpuaas_app_slurm.workload.observed import BlockedJobs, Changed, Closer, Observed, ObservedNode, Report, Reported
+from gpuaas_app_slurm.workload.observed import (
+    BlockedJobs,
+    Changed,
+    DirectLook,
+    Observed,
+    ObservedNode,
+    Report,
+    Reported,
+)
 from gpuaas_app_slurm.workload.people import Person
 from gpuaas_sdk.checks import Check
 
@@ -44,8 +52,8 @@ def cluster(*nodes: ObservedNode, **changes: Any) -> Observed:
     return Observed(nodes={each.name: each for each in nodes}, **(fields | changes))
 
 
-def found(seen: ObservedNode | None, closer: Closer | None = None) -> list[Finding]:
-    return checks.of_worker(MACHINE, seen, closer, HEAD, "24.11.5")
+def found(seen: ObservedNode | None, direct: DirectLook | None = None) -> list[Finding]:
+    return checks.of_worker(MACHINE, seen, direct, HEAD, "24.11.5")
 
 
 def test_a_node_that_an_unfinished_upgrade_left_behind_names_the_upgrade() -> None:
@@ -121,38 +129,38 @@ def test_a_sound_worker_has_no_finding() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "closer", "code", "status", "repairs"),
+    ("seen", "direct", "code", "status", "repairs"),
     [
-        (node(slurmd_port="silent"), Closer(unreachable="timed out"), "MachineSilent", "failed", False),
-        (node(is_stale=True), Closer(unreachable="timed out"), "MachineSilent", "failed", False),
-        (node(slurmd_port="refused"), Closer(units={"slurmd": "inactive"}), "SlurmdDown", "failed", True),
-        (node(slurmd_port="refused"), Closer(units={"slurmd": "masked"}), "SlurmdMasked", "failed", False),
+        (node(slurmd_port="silent"), DirectLook(unreachable="timed out"), "MachineSilent", "failed", False),
+        (node(is_stale=True), DirectLook(unreachable="timed out"), "MachineSilent", "failed", False),
+        (node(slurmd_port="refused"), DirectLook(units={"slurmd": "inactive"}), "SlurmdDown", "failed", True),
+        (node(slurmd_port="refused"), DirectLook(units={"slurmd": "masked"}), "SlurmdMasked", "failed", False),
         (
             node(slurmd_port="refused"),
-            Closer(report=Report(units={"slurmd": ("restarting", 4)}, key="aa")),
+            DirectLook(report=Report(units={"slurmd": ("restarting", 4)}, key="aa")),
             "SlurmdCrashLoop",
             "failed",
             True,
         ),
-        (node(is_stale=True), Closer(report=Report(key="bb"), scheduler=DOWN), "KeyMismatch", "failed", True),
-        (None, Closer(report=SOUND), "NodeDeleted", "failed", True),
+        (node(is_stale=True), DirectLook(report=Report(key="bb"), scheduler=DOWN), "KeyMismatch", "failed", True),
+        (None, DirectLook(report=SOUND), "NodeDeleted", "failed", True),
         (
             node(flags=frozenset({"DOWN"}), reason="Not responding", reason_by="slurm"),
-            Closer(report=SOUND),
+            DirectLook(report=SOUND),
             "NodeDown",
             "failed",
             True,
         ),
         (
             node(flags=frozenset({"DOWN"}), reason="bad fan : Not responding", reason_by="slurm"),
-            Closer(report=SOUND),
+            DirectLook(report=SOUND),
             "NodeDown",
             "failed",
             True,
         ),
         (
             node(flags=frozenset({"DOWN"}), reason="bad fan", reason_by="ada"),
-            Closer(report=SOUND),
+            DirectLook(report=SOUND),
             "ExternallyDown",
             "degraded",
             False,
@@ -176,12 +184,12 @@ def test_a_sound_worker_has_no_finding() -> None:
         (node(clock_off_s=-600), None, "ClockOff", "degraded", False),
         (
             node(is_stale=True),
-            Closer(report=msgspec.structs.replace(SOUND, full={"/": 1}), scheduler=DOWN),
+            DirectLook(report=msgspec.structs.replace(SOUND, full={"/": 1}), scheduler=DOWN),
             "DiskFull",
             "degraded",
             False,
         ),
-        (node(is_stale=True), Closer(report=SOUND, scheduler=DOWN), "ClusterUnreachable", "degraded", True),
+        (node(is_stale=True), DirectLook(report=SOUND, scheduler=DOWN), "ClusterUnreachable", "degraded", True),
         (
             node(report=msgspec.structs.replace(SOUND, drift=("/etc/slurm/gres.conf",))),
             None,
@@ -192,7 +200,7 @@ def test_a_sound_worker_has_no_finding() -> None:
         (node(version="23.11.1"), None, "VersionDrift", "degraded", False),
         (
             node(is_stale=True),
-            Closer(report=SOUND, units={"slurmd": "active", "gpuaas-slurm-health": "failed"}),
+            DirectLook(report=SOUND, units={"slurmd": "active", "gpuaas-slurm-health": "failed"}),
             "ReporterDown",
             "degraded",
             True,
@@ -200,9 +208,9 @@ def test_a_sound_worker_has_no_finding() -> None:
     ],
 )
 def test_each_fault_of_a_worker_is_found_with_a_reason_and_a_fix(
-    seen: ObservedNode | None, closer: Closer | None, code: str, status: str, repairs: bool
+    seen: ObservedNode | None, direct: DirectLook | None, code: str, status: str, repairs: bool
 ) -> None:
-    worst = found(seen, closer)[0]
+    worst = found(seen, direct)[0]
     assert (worst.code, worst.status, worst.repairs) == (code, status, repairs)
     assert "gpu-2" in worst.reason
     assert "gpuaas " in worst.fix.rsplit(": ", 1)[-1], "the fix ends with a command"
@@ -216,7 +224,7 @@ def test_a_node_that_a_person_set_down_is_shown_with_the_reason_and_never_repair
     flag: str, reason: str, by: str
 ) -> None:
     down = node(flags=frozenset({flag}), reason=reason, reason_by=by)
-    (finding,) = found(down, Closer(report=SOUND))
+    (finding,) = found(down, DirectLook(report=SOUND))
     assert (finding.code, finding.status, finding.repairs) == ("ExternallyDown", "degraded", False)
     assert finding.reason == f"{by.replace('slurm', '') or 'someone'} set node gpu-2 down: {reason}"
     assert finding.fix.endswith(": gpuaas ssh gpu-2 --root -- sudo scontrol update nodename=gpu-2 state=resume")
@@ -224,7 +232,7 @@ def test_a_node_that_a_person_set_down_is_shown_with_the_reason_and_never_repair
 
 def test_no_other_fault_of_a_node_that_a_person_set_down_is_repaired_because_that_would_lift_it() -> None:
     down = node(flags=frozenset({"DOWN"}), reason="bad fan", reason_by="root", slurmd_port="refused", is_stale=True)
-    findings = found(down, Closer(report=Report(key="bb"), units={"slurmd": "inactive"}))
+    findings = found(down, DirectLook(report=Report(key="bb"), units={"slurmd": "inactive"}))
     codes = ["ExternallyDown", "KeyMismatch", "SlurmdDown", "ReporterDown"]
     assert [(each.code, each.repairs) for each in findings] == [(code, False) for code in codes]
 
@@ -232,16 +240,16 @@ def test_no_other_fault_of_a_node_that_a_person_set_down_is_repaired_because_tha
 @pytest.mark.parametrize("reason", ["", "gpuaas:op_1: machine given up", "gpuaas: removed by force", "gpuaas-check: x"])
 def test_a_node_that_the_app_itself_set_down_is_repaired(reason: str) -> None:
     down = node(flags=frozenset({"DOWN"}), reason=reason, reason_by="root")
-    assert [(each.code, each.repairs) for each in found(down, Closer(report=SOUND))] == [("NodeDown", True)]
+    assert [(each.code, each.repairs) for each in found(down, DirectLook(report=SOUND))] == [("NodeDown", True)]
 
 
 def test_a_report_that_is_only_late_is_no_fault() -> None:
-    closer = Closer(report=SOUND, units={"slurmd": "active", "gpuaas-slurm-health": "active"})
-    assert found(node(is_stale=True), closer) == []
+    direct = DirectLook(report=SOUND, units={"slurmd": "active", "gpuaas-slurm-health": "active"})
+    assert found(node(is_stale=True), direct) == []
 
 
 def test_a_machine_that_only_the_controller_of_the_app_cannot_reach_keeps_its_own_findings() -> None:
-    assert found(node(flags=frozenset({"DOWN"})), Closer(unreachable="no route"))[0].code == "NodeDown"
+    assert found(node(flags=frozenset({"DOWN"})), DirectLook(unreachable="no route"))[0].code == "NodeDown"
 
 
 @pytest.mark.parametrize(
@@ -321,8 +329,8 @@ def test_a_member_that_is_drained_keeps_its_old_programs_until_it_returns() -> N
     assert (verdict.status, verdict.repair) == ("drained", "")
 
 
-def verdicts(member: AMember, seen: Observed, **closer: Closer) -> tuple[plan.Verdict, ...]:
-    return plan.decide("slurm", [CONTROLLER, member], seen, {"mem_2": closer["at"]} if closer else {}).verdicts[1:]
+def verdicts(member: AMember, seen: Observed, **direct: DirectLook) -> tuple[plan.Verdict, ...]:
+    return plan.decide("slurm", [CONTROLLER, member], seen, {"mem_2": direct["at"]} if direct else {}).verdicts[1:]
 
 
 def test_a_member_returns_to_ready_when_its_machine_is_sound_again() -> None:
@@ -343,7 +351,7 @@ def test_a_member_whose_removal_failed_is_left_to_its_operation(member: AMember)
 
 def test_a_member_that_was_declared_ready_before_it_joined_is_to_be_removed_and_not_repaired() -> None:
     member = msgspec.structs.replace(WORKER, status="degraded", adapter_detail={})
-    [verdict] = verdicts(member, cluster(), at=Closer(report=SOUND))
+    [verdict] = verdicts(member, cluster(), at=DirectLook(report=SOUND))
     assert (verdict.status, verdict.repair) == ("degraded", "")
     assert "NeverJoined" in verdict.reason
     assert verdict.fix.endswith(": gpuaas member remove slurm gpu-2")
@@ -379,12 +387,12 @@ def test_a_worker_that_seems_unwell_is_not_judged_before_its_machine_was_asked()
     seen = cluster(node(slurmd_port="silent"))
     assert plan.to_look_at([CONTROLLER, WORKER], seen) == (WORKER,)
     assert verdicts(WORKER, seen) == ()
-    assert verdicts(WORKER, seen, at=Closer(unreachable="timed out"))[0].status == "failed"
+    assert verdicts(WORKER, seen, at=DirectLook(unreachable="timed out"))[0].status == "failed"
 
 
 def test_a_look_asks_a_bounded_number_of_machines() -> None:
     members = [AMember(f"mem_{number}", "worker", node_name=f"gpu-{number}", adapter_detail={}) for number in range(64)]
-    assert len(plan.to_look_at(members, cluster())) == plan.CLOSER_LOOKS_MAX
+    assert len(plan.to_look_at(members, cluster())) == plan.DIRECT_LOOKS_MAX
 
 
 def test_a_machine_that_fails_after_many_others_is_asked_at_the_next_look_and_the_others_in_turns() -> None:
@@ -393,7 +401,7 @@ def test_a_machine_that_fails_after_many_others_is_asked_at_the_next_look_and_th
     turns = [plan.to_look_at([*silent, WORKER], cluster(), turn) for turn in range(4)]
     assert [asked[0] for asked in turns] == [WORKER] * 4
     assert [each for asked in turns for each in asked[1:]] == silent
-    assert {len(asked) for asked in turns} == {plan.CLOSER_LOOKS_MAX}
+    assert {len(asked) for asked in turns} == {plan.DIRECT_LOOKS_MAX}
 
 
 def test_new_faults_do_not_keep_the_app_from_asking_a_machine_with_a_known_one() -> None:
@@ -413,7 +421,7 @@ def test_workers_are_not_judged_while_slurmctld_does_not_answer() -> None:
 
 
 def test_a_silent_controller_machine_fails_its_own_member_only() -> None:
-    decision = plan.blind("slurm", [CONTROLLER], CONTROLLER, "timed out")
+    decision = plan.head_silent("slurm", [CONTROLLER], CONTROLLER, "timed out")
     assert [(verdict.member_id, verdict.status) for verdict in decision.verdicts] == [("mem_1", "failed")]
 
 
@@ -421,7 +429,7 @@ def test_a_line_that_was_cut_is_no_observation() -> None:
     with pytest.raises(ValueError, match="printed no observation"):
         observed.parse('{"ping": "Slurm', "lab")
     with pytest.raises(ValueError, match="cut off"):
-        observed.parse_closer("==report==\n{}")
+        observed.parse_direct("==report==\n{}")
 
 
 PEOPLE = (Person("ada", 20000, 20000), Person("bob", 20001, 20001, has_left=True))
@@ -473,7 +481,7 @@ def test_a_watch_that_fails_on_a_machine_that_answers_is_no_reason_to_give_the_c
 
 def test_a_node_whose_slurmd_someone_masked_is_left_alone_also_when_slurm_shows_it_as_down() -> None:
     down = node(flags=frozenset({"DOWN"}), slurmd_port="refused", is_stale=True)
-    findings = found(down, Closer(units={"slurmd": "masked"}))
+    findings = found(down, DirectLook(units={"slurmd": "masked"}))
     assert findings[0].code == checks.SLURMD_MASKED
     assert not any(finding.repairs for finding in findings)
 
@@ -502,7 +510,7 @@ def test_a_fix_names_the_member_if_its_machine_has_several() -> None:
 
 
 def test_a_lost_controller_machine_is_left_by_a_decommission_because_it_cannot_be_removed() -> None:
-    [verdict] = plan.blind("slurm", [CONTROLLER], CONTROLLER, "timed out").verdicts
+    [verdict] = plan.head_silent("slurm", [CONTROLLER], CONTROLLER, "timed out").verdicts
     assert "gpuaas decommission slurm --force --reason 'machine lost'" in verdict.fix
     assert "member remove" not in verdict.fix
 
@@ -519,23 +527,23 @@ def test_a_reason_states_who_repairs_the_member_and_ends_with_the_fix() -> None:
     assert plan.sentence(plan.Verdict("mem_2", "ready")) == ""
 
 
-FAR_BEHIND = Closer(report=SOUND, scheduler=DOWN, clock_off_s=-120)
+FAR_BEHIND = DirectLook(report=SOUND, scheduler=DOWN, clock_off_s=-120)
 SILENT = node(is_stale=True, flags=frozenset({"DOWN", "NOT_RESPONDING"}), clock_off_s=30)
 
 
 def test_a_clock_that_is_far_off_is_the_cause_of_the_other_faults_and_no_repair_is_requested() -> None:
     first, *others = found(SILENT, FAR_BEHIND)
     assert (first.code, first.status) == ("ClockOff", "failed")
-    assert "120 s behind" in first.reason, "the closer look counts: Slurm refuses later reports"
+    assert "120 s behind" in first.reason, "the direct look counts: Slurm refuses later reports"
     assert [(finding.code, finding.repairs) for finding in others] == [("NodeDown", False)]
 
 
 def test_a_clock_is_seen_to_be_off_also_on_a_machine_without_a_report() -> None:
-    assert found(node(report=None, is_stale=True), Closer(clock_off_s=-600))[0].code == "ClockOff"
+    assert found(node(report=None, is_stale=True), DirectLook(clock_off_s=-600))[0].code == "ClockOff"
 
 
 def test_a_clock_that_is_a_little_off_does_not_keep_the_app_from_a_repair() -> None:
-    stopped = Closer(report=SOUND, units={"slurmd": "inactive"}, clock_off_s=20)
+    stopped = DirectLook(report=SOUND, units={"slurmd": "inactive"}, clock_off_s=20)
     assert [(each.code, each.repairs) for each in found(node(slurmd_port="refused"), stopped)] == [
         ("SlurmdDown", True),
         ("ClockOff", False),
@@ -546,12 +554,12 @@ HEAD_WITH_CHRONY = msgspec.structs.replace(HEAD, report=Report(key="aa", time_se
 
 
 def of_clocks(
-    head_off_s: int | None, *nodes: ObservedNode, closer: dict[str, Closer] | None = None
+    head_off_s: int | None, *nodes: ObservedNode, direct: dict[str, DirectLook] | None = None
 ) -> dict[str, plan.Verdict]:
     """Return the verdicts on slurmctld's machine, gpu-2 and gpu-3. The first clock is compared with the app's."""
     other = AMember("mem_3", "worker", node_name="gpu-3", adapter_detail={"node_name": "gpu-3"})
     seen = cluster(*nodes, own=HEAD_WITH_CHRONY)
-    decision = plan.decide("slurm", [CONTROLLER, WORKER, other], seen, closer or {}, head_off_s=head_off_s)
+    decision = plan.decide("slurm", [CONTROLLER, WORKER, other], seen, direct or {}, head_off_s=head_off_s)
     return {verdict.member_id: verdict for verdict in decision.verdicts}
 
 
@@ -587,7 +595,7 @@ def test_a_clock_with_which_the_clock_of_the_app_does_not_agree_is_wrong(head_of
 
 def test_a_clock_of_slurmctld_that_is_far_off_is_the_cause_of_the_faults_of_all_workers() -> None:
     silent = [SILENT, msgspec.structs.replace(SILENT, name="gpu-3")]
-    verdicts = of_clocks(120, *silent, closer={"mem_2": FAR_BEHIND, "mem_3": FAR_BEHIND})
+    verdicts = of_clocks(120, *silent, direct={"mem_2": FAR_BEHIND, "mem_3": FAR_BEHIND})
     command = "gpuaas ssh gpu-1 --root -- sudo systemctl restart chrony"
     assert {(verdict.reason[:35], verdict.fix, verdict.repair) for verdict in verdicts.values()} == {
         ("ClockOff: the clock of gpu-1 is 120", command, "")
@@ -613,24 +621,24 @@ def test_the_fix_of_a_clock_is_at_the_console_if_no_login_is_possible(off_s: int
 
 
 def test_a_machine_that_refuses_the_certificate_is_not_called_silent() -> None:
-    refused = Closer(
+    refused = DirectLook(
         unreachable="machine gpu-2 (10.0.0.2:22) cannot be reached: Permission denied for user a-ro on host"
     )
     (finding,) = found(node(is_stale=True), refused)
     assert (finding.code, finding.status, finding.repairs) == ("LoginRefused", "failed", False)
     assert "set its clock" in finding.fix
-    blind = plan.blind("slurm", [CONTROLLER, WORKER], CONTROLLER, refused.unreachable)
-    assert blind.verdicts[0].reason.startswith("LoginRefused: machine gpu-1")
+    refusal = plan.head_silent("slurm", [CONTROLLER, WORKER], CONTROLLER, refused.unreachable)
+    assert refusal.verdicts[0].reason.startswith("LoginRefused: machine gpu-1")
 
 
 @pytest.mark.parametrize(("theirs", "off_s"), [(1000, 0), (1009, 0), (1119, 120), (881, -120)])
-def test_a_closer_look_compares_two_clocks_and_ignores_small_differences(theirs: int, off_s: int) -> None:
-    assert observed.compared(Closer(clock=theirs), 1000).clock_off_s == off_s
+def test_a_direct_look_compares_two_clocks_and_ignores_small_differences(theirs: int, off_s: int) -> None:
+    assert observed.compared(DirectLook(clock=theirs), 1000).clock_off_s == off_s
 
 
 def test_clocks_are_not_compared_if_one_of_the_machines_does_not_answer() -> None:
-    assert observed.compared(Closer(clock=1000), None).clock_off_s is None
-    assert observed.compared(Closer(unreachable="timed out"), 1000).clock_off_s is None
+    assert observed.compared(DirectLook(clock=1000), None).clock_off_s is None
+    assert observed.compared(DirectLook(unreachable="timed out"), 1000).clock_off_s is None
 
 
 def test_a_difference_of_clocks_that_only_jitters_is_no_change() -> None:

@@ -21,7 +21,7 @@ from gpuaas_sdk.machine import Command, Completed
 from gpuaas_sdk.testing.machines import FakeHost
 
 RECORDED = json.loads((Path(__file__).parent / "samples" / "watch.json").read_text())
-OFTEN = dataclasses.replace(SETTINGS, health_every_s=0.05, closer_look_s=1.0, watch_silent_s=3600)
+OFTEN = dataclasses.replace(SETTINGS, health_every_s=0.05, direct_look_s=1.0, watch_silent_s=3600)
 """The fake watch prints each line once, without signs of life."""
 CLOSER = """
 ==report==
@@ -56,7 +56,7 @@ def node(name: str, **changes: Any) -> dict[str, Any]:
     return recorded | {"name": name} | changes
 
 
-def closer(slurmd: str = "active") -> str:
+def direct(slurmd: str = "active") -> str:
     return CLOSER.format(report=json.dumps(RECORDED["nodes"][-1]["report"]), slurmd=slurmd)
 
 
@@ -160,7 +160,7 @@ async def test_a_person_who_joins_is_no_reason_to_put_back_a_file_that_someone_e
 
 async def test_a_worker_that_is_down_is_asked_and_repaired() -> None:
     async with deployed_cluster(settings=OFTEN) as cluster:
-        cluster.slurm.closer = closer("failed")
+        cluster.slurm.direct = direct("failed")
         shows(cluster, line(node("gpu-2", flags=["DOWN"], slurmd_port="refused")))
         await until(lambda: bool(repairs(cluster)))
         (repair,) = repairs(cluster)
@@ -182,7 +182,7 @@ async def test_a_dead_reporter_on_the_machine_of_slurmctld_is_repaired_and_its_l
 
 async def test_a_worker_that_a_person_set_down_as_root_is_shown_and_left_to_that_person() -> None:
     async with deployed_cluster(settings=OFTEN) as cluster:
-        cluster.slurm.closer = closer("failed")
+        cluster.slurm.direct = direct("failed")
         down = node("gpu-2", flags=["DOWN"], reason="bad fan", reason_by="root", slurmd_port="refused")
         shows(cluster, line(down))
         await until(lambda: cluster.member("gpu-2").status == "degraded")
@@ -207,14 +207,14 @@ async def test_a_worker_that_was_unwell_is_ready_again_by_itself() -> None:
 
 async def test_a_worker_whose_answer_is_cut_off_counts_as_not_answering() -> None:
     async with deployed_cluster(settings=OFTEN) as cluster:
-        cluster.slurm.closer = closer().replace("==end==", "")
+        cluster.slurm.direct = direct().replace("==end==", "")
         shows(cluster, line(node("gpu-2", is_stale=True)))
         await until(lambda: cluster.member("gpu-2").status == "failed")
         assert "cut off" in cluster.member("gpu-2").status_reason
 
 
 async def test_a_worker_that_answers_too_late_counts_as_not_answering() -> None:
-    async with deployed_cluster(settings=dataclasses.replace(OFTEN, closer_look_s=0.01)) as cluster:
+    async with deployed_cluster(settings=dataclasses.replace(OFTEN, direct_look_s=0.01)) as cluster:
         cluster.machines.by_host["gpu-2"] = HangingHost("gpu-2")
         shows(cluster, line(node("gpu-2", is_stale=True)))
         await until(lambda: cluster.member("gpu-2").status == "failed")
@@ -251,7 +251,7 @@ async def test_a_fault_that_repairs_did_not_heal_is_repaired_a_bounded_number_of
     None
 ):
     async with deployed_cluster(settings=OFTEN, repairs_per_hour=2) as cluster:
-        cluster.slurm.closer = closer("failed")
+        cluster.slurm.direct = direct("failed")
 
         def is_given_up() -> bool:
             shows(cluster, line(node("gpu-2", flags=["DOWN"], slurmd_port="refused")))

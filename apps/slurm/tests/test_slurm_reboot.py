@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from gpuaas_app_slurm import plan
-from gpuaas_app_slurm.workload.observed import Closer
+from gpuaas_app_slurm.workload.observed import DirectLook
 from gpuaas_app_slurm_conformance.fake_slurm import Cluster, FakeJob, deployed_cluster
 from test_slurm_checks import WORKER, node
 from test_slurm_checks import cluster as seen
@@ -74,15 +74,15 @@ async def test_a_worker_that_does_not_work_yet_is_not_rebooted(cluster: Cluster)
     assert (ended.error.failure_class, "gpu-4 is requested" in ended.error.message) == ("refused", True), ended.error
 
 
-AWAY = Closer(unreachable="no route to host")
+AWAY = DirectLook(unreachable="no route to host")
 
 
-@pytest.mark.parametrize(("flag", "closer"), [("REBOOT_REQUESTED", None), ("REBOOT_ISSUED", None)])
+@pytest.mark.parametrize(("flag", "direct"), [("REBOOT_REQUESTED", None), ("REBOOT_ISSUED", None)])
 def test_health_shows_the_reboot_of_a_worker_and_not_the_faults_that_it_explains(
-    flag: str, closer: Closer | None
+    flag: str, direct: DirectLook | None
 ) -> None:
     state = "DOWN" if flag == "REBOOT_ISSUED" else "IDLE"
-    assert _judged([state, "DRAIN", flag], closer) == ("degraded", ["Rebooting"])
+    assert _judged([state, "DRAIN", flag], direct) == ("degraded", ["Rebooting"])
 
 
 async def test_a_node_that_slurm_restarts_is_not_drained_removed_or_repaired(cluster: Cluster) -> None:
@@ -96,18 +96,18 @@ async def test_a_node_that_slurm_restarts_is_not_drained_removed_or_repaired(clu
 
 
 def test_health_still_reports_other_faults_while_a_reboot_waits_for_jobs() -> None:
-    assert _judged(["DOWN", "DRAIN", "REBOOT_REQUESTED"], Closer()) == ("failed", ["NodeDown", "Rebooting"])
+    assert _judged(["DOWN", "DRAIN", "REBOOT_REQUESTED"], DirectLook()) == ("failed", ["NodeDown", "Rebooting"])
 
 
 def test_health_reports_a_worker_that_did_not_come_back_from_its_reboot() -> None:
     assert _judged(["DOWN", "DRAIN"], AWAY) == ("failed", ["MachineSilent"])
 
 
-def _judged(flags: list[str], closer: Closer | None) -> tuple[str, list[str]]:
+def _judged(flags: list[str], direct: DirectLook | None) -> tuple[str, list[str]]:
     """Return the status of a worker after a look, and the codes of its faults."""
-    port = "silent" if closer is AWAY else "open"
+    port = "silent" if direct is AWAY else "open"
     now = seen(node(flags=frozenset(flags), reason="gpuaas:op_7: reboot", slurmd_port=port))
-    decision = plan.decide("slurm", [WORKER], now, {WORKER.member_id: closer} if closer else {})
+    decision = plan.decide("slurm", [WORKER], now, {WORKER.member_id: direct} if direct else {})
     [verdict] = decision.verdicts
     assert verdict.detail is not None
     return verdict.status, verdict.detail["findings"]

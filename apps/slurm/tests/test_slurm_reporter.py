@@ -66,7 +66,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TheMachine:
 def collected() -> observed.Report:
     """Return the report as the app reads it."""
     report = reporter_program.collect(["slurmd"])
-    read = observed.parse_closer(f"==report==\n{json.dumps(report)}\n==ping==\n==units==\n==end==\n").report
+    read = observed.parse_direct(f"==report==\n{json.dumps(report)}\n==ping==\n==units==\n==end==\n").report
     assert read is not None
     return read
 

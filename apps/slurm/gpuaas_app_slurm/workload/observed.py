@@ -1,6 +1,6 @@
 """What the watch of a cluster shows: slurmctld, accounting, every node, and the reports of the machines. Pure.
 
-`watch_program` prints it on the machine of slurmctld. `CLOSER_LOOK` is what a machine is asked that seems unwell. Both
+`watch_program` prints it on the machine of slurmctld. `DIRECT_LOOK` is what a machine is asked that seems unwell. Both
 change nothing and need no rights."""
 
 import json
@@ -15,7 +15,7 @@ from gpuaas_app_slurm.workload.watch_program import CLOCK_OFF_S
 CLOCK = "date +%s"
 MASKED = "masked"
 """The state of a unit that someone has forbidden to start."""
-CLOSER_LOOK = rf"""
+DIRECT_LOOK = rf"""
 section() {{ printf '\n==%s==\n' "$1"; }}
 section clock; {CLOCK}
 section report; cat /run/gpuaas-slurm/health.json 2>/dev/null || true
@@ -152,7 +152,7 @@ class Observed(msgspec.Struct, frozen=True):
         return any(node.clock_off_s for node in (self.nodes or {}).values())
 
 
-class Closer(msgspec.Struct, frozen=True):
+class DirectLook(msgspec.Struct, frozen=True):
     """A look at one machine, from the machine itself. A machine that does not answer has only `unreachable`."""
 
     unreachable: str = ""
@@ -263,12 +263,12 @@ def without_measured(line: str) -> str:
     return msgspec.json.encode(read).decode()
 
 
-def parse_closer(text: str) -> Closer:
-    """Return what a closer look shows. Raises ValueError if its end is missing: a cut answer is no observation."""
+def parse_direct(text: str) -> DirectLook:
+    """Return what a direct look shows. Raises ValueError if its end is missing: a cut answer is no observation."""
     sections = _sections(text)
     if "end" not in sections:
         raise ValueError("the answer of the machine was cut off")
-    return Closer(
+    return DirectLook(
         report=_report(sections.get("report", "")),
         scheduler=state.controller_answers(sections.get("ping", "")),
         units=_units(sections.get("units", "")),
@@ -276,11 +276,11 @@ def parse_closer(text: str) -> Closer:
     )
 
 
-def compared(closer: Closer, clock_of_slurmctld: int | None) -> Closer:
+def compared(direct: DirectLook, clock_of_slurmctld: int | None) -> DirectLook:
     """Return the look with the difference between the two clocks, in tens of seconds. Small ones count as none."""
-    if clock_of_slurmctld is None or not closer.clock:
-        return closer
-    return msgspec.structs.replace(closer, clock_off_s=clock_off_s(closer.clock, clock_of_slurmctld))
+    if clock_of_slurmctld is None or not direct.clock:
+        return direct
+    return msgspec.structs.replace(direct, clock_off_s=clock_off_s(direct.clock, clock_of_slurmctld))
 
 
 def clock_off_s(clock: float, other: float) -> int:

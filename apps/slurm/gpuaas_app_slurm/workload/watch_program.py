@@ -24,8 +24,8 @@ SLURM_CONF = "/etc/slurm/slurm.conf"
 EVERY_S = 3.0
 SIGN_OF_LIFE_S = 6.0
 STALE_S = 5.0
-"""A machine whose report has not changed for this long, at two looks in a row, gets a closer look. A frozen machine
-accepts connections, so only this shows it; with the closer look it must be seen within 15 seconds."""
+"""A machine whose report has not changed for this long, at two looks in a row, gets a direct look. A frozen machine
+accepts connections, so only this shows it; with the direct look it must be seen within 15 seconds."""
 OWN_STALE_S = 30.0
 """After so long without a new report, the reporter of this machine does not run or hangs. It is longer than the slowest
 report takes, and than a restart of the reporter, during which there is no file."""
