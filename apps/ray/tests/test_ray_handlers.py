@@ -98,6 +98,18 @@ async def test_a_stop_is_refused_while_a_job_runs_and_forced_if_people_want_it(c
     assert (forced.status, [cluster.machine(name).units for name in NAMES]) == ("succeeded", [{}, {}, {}])
 
 
+async def test_the_preview_of_a_stop_announces_that_it_would_be_refused_while_a_job_runs(cluster: Cluster) -> None:
+    async with cluster.working(controller.app, cluster.platform):
+        instance = cluster.instance(*NAMES)
+        await cluster.perform(instance, "deploy")
+        unused = await cluster.preview(instance, "stop")
+        cluster.driver.begin_work(cluster.machine("n1"))
+        busy = await cluster.preview(instance, "stop")
+        drain = await cluster.preview(instance, "drain", "n2")
+    assert (unused.refusal, drain.refusal) == ("", "")
+    assert "1 pieces of work would end" in busy.refusal
+
+
 async def test_the_token_is_in_no_command_line_and_a_later_worker_gets_the_same_one(cluster: Cluster) -> None:
     async with cluster.working(controller.app, cluster.platform):
         instance = cluster.instance(*NAMES)

@@ -23,6 +23,8 @@ from gpuaas_sdk.machine import MachineUnreachable
 
 PREVIEW_S = 5.0
 """How long a preview waits for a silent machine."""
+_NEEDS_NO_WORK = frozenset({"decommission", "stop", "restart", "upgrade", "rollback"})
+"""Operations that are refused while the head has work."""
 
 
 def register(app: App, software: Software, *, health_every_s: float = 10.0) -> None:
@@ -148,12 +150,14 @@ class _Cluster:
             for member in op.targets
             for work_id in await moves.look(op, member, self.software.work, patience_s=PREVIEW_S)
         ]
+        refuses = op.preview_of in _NEEDS_NO_WORK
         return Preview(
             answered=True,
             source=self.software.source,
             observed_at=datetime.datetime.now(datetime.UTC),
             running_work=running,
             notes=list(self.software.notes(op)),
+            refusal=await members.refusal(self._refuse_work(op, PREVIEW_S)) if refuses else "",
         )
 
     async def look(self, now: Reconciliation) -> None:
@@ -179,9 +183,9 @@ class _Cluster:
         It is a step, so that it is not repeated after a crash: a refusal states that nothing was changed."""
         await op.step("check for work", self._refuse_work, op)
 
-    async def _refuse_work(self, op: Operation) -> None:
+    async def _refuse_work(self, op: Operation, patience_s: float = moves.LEAVING_S) -> None:
         head = moves.head(op, self.software.head)
-        if op.force or head.status not in SERVING_MEMBER or not await op.answers(head, patience_s=moves.LEAVING_S):
+        if op.force or head.status not in SERVING_MEMBER or not await op.answers(head, patience_s=patience_s):
             return
         if work := await moves.look(op, head, self.software.work):
             raise Refused(
