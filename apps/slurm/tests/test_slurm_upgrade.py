@@ -545,7 +545,7 @@ async def test_a_rollback_that_has_begun_is_finished_after_the_end_of_its_window
         assert (ended.status, installed(cluster)) == ("succeeded", everywhere(OLD)), ended.error
 
 
-async def test_a_second_rollback_knows_what_the_first_one_noted_before_it_restored_the_state() -> None:
+async def test_a_second_rollback_uses_what_the_first_one_noted_before_it_restored_the_state() -> None:
     async with deployed() as cluster:
         cluster.slurm.jobs, cluster.slurm.next_job_id = [FakeJob(7), FakeJob(8, node="")], 9
         assert (await upgrade(cluster)).status == "succeeded"
