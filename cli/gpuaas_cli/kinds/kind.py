@@ -29,9 +29,13 @@ AnyEndpoint = Endpoint[Any, Any]
 Fetch = Callable[[Session, AnyEndpoint, Filters], Awaitable[Sequence[Any]]]
 
 
-@functools.cache
 def item_of(response: Any) -> Any:
     """Return the item type of a list response, or the type itself: `Node` for a page of nodes and for a node."""
+    return _item_of(response)
+
+
+@functools.cache
+def _item_of(response: Any) -> Any:
     info = shapes.type_info(response)
     if isinstance(info, shapes.StructType):
         items = next((item.type for item in info.fields if item.name == "items"), None)
