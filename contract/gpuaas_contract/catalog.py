@@ -50,7 +50,9 @@ Digest = Annotated[
         description="A digest is `sha256:` and 64 hexadecimal digits.",
     ),
 ]
-Reason = Annotated[str, msgspec.Meta(min_length=1, max_length=500, description="A reason has 1 to 500 characters.")]
+Reason = Annotated[
+    str, msgspec.Meta(min_length=1, max_length=500, pattern=r"\S", description="A reason has 1 to 500 characters.")
+]
 Labels = Annotated[list[Label], msgspec.Meta(min_length=1, description="There must be at least one label.")]
 Channels = Annotated[
     list[Label], msgspec.Meta(min_length=1, max_length=16, description="There must be 1 to 16 channels.")

@@ -443,7 +443,12 @@ Reason = Annotated[
 ]
 
 OptionalReason = Annotated[
-    str, msgspec.Meta(max_length=500, description="A reason has at most 500 characters, or is left out.")
+    str,
+    msgspec.Meta(
+        max_length=500,
+        pattern=r"^(?!\n)$|\S",
+        description="A reason has at most 500 characters and not only blanks, or is left out.",
+    ),
 ]
 
 

@@ -1,10 +1,11 @@
 """Every value that a request can carry has a bound: an authenticated peer must not make a row grow without limit."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import pytest
-from gpuaas_contract import registry, wire
+from gpuaas_contract import artifacts, catalog, operations, registry, wire
 from gpuaas_contract.capacity import Facts
 from msgspec import inspect
 
@@ -95,3 +96,15 @@ def _within(kind: inspect.Type, name: str, parents: frozenset[type]) -> Iterator
         for attribute in ("key_type", "value_type", "item_type"):
             if hasattr(kind, attribute):
                 yield from _within(getattr(kind, attribute), name, parents)
+
+
+@pytest.mark.parametrize("reason", [artifacts.Reason, catalog.Reason, operations.OptionalReason, operations.Reason])
+@pytest.mark.parametrize("blank", ["   ", "\n\n\n", " \t\n"])
+def test_a_reason_of_blanks_is_refused(reason: Any, blank: str) -> None:
+    assert msgspec.convert("new memory", reason) == "new memory"
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(blank, reason)
+
+
+def test_a_reason_that_is_optional_can_be_left_out() -> None:
+    assert msgspec.convert("", operations.OptionalReason) == ""

@@ -17,7 +17,14 @@ WAITS = "The operation waits for these jobs. Only with force are they cancelled,
 
 
 async def drain(op: Operation) -> Preview:
-    return await _of_nodes(op, notes=["The drain waits for these jobs, and cancels none."])
+    shown = await _of_nodes(op, notes=["The drain waits for these jobs, and cancels none."])
+    names = await members_by_node(op, op.targets)
+    of_others = [
+        f"{state.kept_text(node)}."
+        for node in await nodes.read_all(await reports.head(op))
+        if node.name in names and state.drained_by_others(node)
+    ]
+    return msgspec.structs.replace(shown, notes=[*shown.notes, *of_others])
 
 
 async def remove(op: Operation) -> Preview:

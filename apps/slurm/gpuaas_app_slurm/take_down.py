@@ -91,6 +91,9 @@ async def drain_member(op: Operation, member: Member, head: Machine, settings: S
     if op.now(member).status in ("ready", "degraded"):
         await op.report(member, status="draining", reason=op.reason)
     await op.step("drain the node", _set_drain, op, head, name, member=member)
+    before = await nodes.read(head, name)
+    if op.kind == "drain" and before is not None and state.drained_by_others(before):
+        await op.step("keep the drain of another user", op.say, state.kept_text(before), member=member)
     await op.step("wait for its jobs", _wait_drained, op, member, head, name, settings, member=member)
     node = await nodes.read(head, name)
     is_foreign = node is not None and state.drained_by_others(node)
@@ -100,7 +103,8 @@ async def drain_member(op: Operation, member: Member, head: Machine, settings: S
         "drained_by": "ExternallyDrained" if is_foreign else op.id,
     }
     if op.now(member).status in ("draining", "drained"):
-        await op.report(member, status="drained", reason=detail["reason"], detail=detail)
+        reason = state.kept_text(node) if node is not None and is_foreign else detail["reason"]
+        await op.report(member, status="drained", reason=reason, detail=detail)
 
 
 async def require_node(head: Machine, name: str) -> None:

@@ -212,6 +212,24 @@ async def test_a_drain_by_another_user_stays_after_a_cancelled_drain(cluster: Cl
     cluster.platform.cancel(operation_id)
     assert (await cluster.platform.ended(operation_id)).status == "cancelled"
     assert "DRAIN" in cluster.slurm.nodes["gpu-2"]
+    assert cluster.slurm.reasons["gpu-2"] == "bad DIMM"
+
+
+async def test_a_drain_states_that_the_drain_of_another_user_stays(cluster: Cluster) -> None:
+    cluster.slurm.nodes["gpu-2"], cluster.slurm.reasons["gpu-2"] = ["DRAIN", "IDLE"], "bad DIMM"
+    ended = await cluster.perform("drain", [cluster.member("gpu-2")])
+    assert ended.status == "succeeded", ended.error
+    assert "keep the drain of another user" in [step.name for step in ended.steps]
+    assert "bad DIMM. That drain and its reason stay" in cluster.member("gpu-2").status_reason
+    assert cluster.slurm.reasons["gpu-2"] == "bad DIMM"
+
+
+async def test_the_preview_of_a_drain_names_the_drain_of_another_user(cluster: Cluster) -> None:
+    cluster.slurm.nodes["gpu-2"], cluster.slurm.reasons["gpu-2"] = ["DRAIN", "IDLE"], "bad DIMM"
+    asked = cluster.platform.ask_preview(cluster.instance, "drain", [cluster.member("gpu-2")], component_key="worker")
+    preview = (await cluster.platform.ended(asked.operation_id)).preview
+    assert preview is not None
+    assert "bad DIMM. That drain and its reason stay" in preview.notes[-1]
 
 
 async def test_a_resume_of_a_foreign_drain_is_refused_and_the_worker_stays_drained(cluster: Cluster) -> None:

@@ -18,6 +18,11 @@ MEANINGS: dict[ExitName, str] = {
     "force_complete": "declare it done as it is; nothing is done on any machine",
     "tombstone": "give up the members that cannot be recovered",
 }
+REFUSED_MEANINGS: dict[ExitName, str] = {
+    "retry": "run it again when the cause of the refusal is gone; without it, nothing needs to be done",
+    "force_complete": "declare it done although it was refused; nothing is done on any machine",
+}
+"""After a refusal, people must not read that the work is half done or that they have to choose an exit."""
 STOPPABLE = ASKING_KINDS | {"repair"}
 """Kinds that a controller can stop without an undo. A repair that stopped halfway leaves its members as they are, and
 the next repair does all of it again."""
@@ -61,6 +66,8 @@ def meaning(operation: Operation, name: ExitName) -> str:
     """Return what the exit does to this operation."""
     if name == "cancel" and operation.kind == "repair" and not operation.can_undo:
         return "stop it; nothing is undone, the members stay as they are"
+    if operation.kind not in _CREATING and end.is_refusal(operation.error) and name in REFUSED_MEANINGS:
+        return REFUSED_MEANINGS[name]
     return MEANINGS[name]
 
 
@@ -92,7 +99,21 @@ def check(operation: Operation, members: Mapping[str, Member], wanted: ExitName,
             fix=f"Wait for its end: gpuaas op follow {operation.operation_id}. If no controller can finish it: "
             f"gpuaas op force-complete {operation.operation_id} --reason TEXT.",
         )
-    raise errors.ExitUnavailable(f"{message}.", details=details)
+    raise errors.ExitUnavailable(f"{message}.", details=details, fix=_what_is_possible(operation, exits))
+
+
+def _what_is_possible(operation: Operation, exits: list[ExitName]) -> str:
+    if exits:
+        names = (name.replace("_", "-") for name in exits)
+        return "Possible now: " + ", ".join(
+            f"gpuaas op {name} {operation.operation_id} --reason TEXT" for name in names
+        )
+    if operation.status == "failed":
+        return (
+            "It needs no exit: nothing of it is left to continue, or its members had a later operation. Request what "
+            f"you still need again. The state now: gpuaas describe instance {operation.instance_id}"
+        )
+    return "It has no exits now. To change the instance, request another operation."
 
 
 def reopened(

@@ -63,7 +63,7 @@ async def in_project(reader: db.Reader, project_id: str, id_or_node: str) -> All
         node = await nodes.by_name(reader, id_or_node)
         allocation = await store.ALLOCATIONS.get(reader, node.allocation_id or "") if node else None
     if allocation is None or allocation.project_id != project_id:
-        raise errors.NotFound(f"There is no allocation {id_or_node} in this project.")
+        raise errors.NotFound(f"There is no allocation {id_or_node} in this project.", fix="gpuaas get allocations")
     return allocation
 
 

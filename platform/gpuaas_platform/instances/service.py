@@ -80,7 +80,7 @@ async def member_in(reader: db.Reader, instance: Instance, member_id: str) -> Me
         on_node = await store.live_members_on(reader, instance.instance_id, names.split(member_id)[0])
         member = names.pick(on_node, member_id)
     if member is None or member.instance_id != instance.instance_id:
-        raise errors.NotFound(f"There is no member {member_id} in this instance.")
+        raise errors.NotFound(f"There is no member {member_id} in this instance.", fix="gpuaas get members")
     return member
 
 

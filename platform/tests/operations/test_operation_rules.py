@@ -466,6 +466,26 @@ def test_a_refused_cancel_states_why_and_what_to_do() -> None:
         exit_rules.check(ended, named(member("a")), "cancel")
 
 
+def test_an_exit_that_is_not_possible_names_those_that_are_or_that_none_is_needed() -> None:
+    failed = operation("drain", "a", status="failed")
+    latest = msgspec.structs.replace(member("a"), last_operation_id=failed.operation_id)
+    with pytest.raises(errors.ExitUnavailable) as refused:
+        exit_rules.check(failed, named(latest), "cancel")
+    assert f"gpuaas op retry {failed.operation_id} --reason TEXT" in refused.value.fix
+    passed_over = msgspec.structs.replace(member("a"), last_operation_id="op_later")
+    with pytest.raises(errors.ExitUnavailable) as refused:
+        exit_rules.check(failed, named(passed_over), "retry")
+    assert "It needs no exit" in refused.value.fix
+
+
+def test_the_exits_of_a_refusal_state_that_it_was_refused() -> None:
+    error = OperationError(code="refused", failure_class="refused", message="jobs run", retryable=False)
+    refused = operation("stop", "a", status="failed", error=error)
+    assert "nothing needs to be done" in exit_rules.meaning(refused, "retry")
+    assert "although it was refused" in exit_rules.meaning(refused, "force_complete")
+    assert exit_rules.meaning(operation("stop", "a", status="failed"), "retry") == exit_rules.MEANINGS["retry"]
+
+
 @pytest.mark.parametrize(("kind", "exits"), [("action", []), ("preview", []), ("decommission", ["retry"])])
 def test_a_refused_action_is_run_again_and_not_retried(kind: OperationKind, exits: list[str]) -> None:
     refused = {"status": "failed", "error": msgspec.structs.replace(_error(), failure_class="refused")}

@@ -184,12 +184,7 @@ async def resume(controller: Machine, name: str) -> None:
     node = await read(controller, name)
     if node is None:
         raise Refused(f"Slurm has no node {name}", fix="sinfo -N")
-    if state.drained_by_others(node):
-        raise Refused(
-            f"node {name} was drained by {node.reason_by or 'an unknown user'}: {node.reason or 'no reason given'}; "
-            "only that user should resume it",
-            fix=f"ask that user, then: gpuaas ssh {name} --root -- sudo scontrol update nodename={name} state=resume",
-        )
+    state.refuse_foreign_drain(node)
     if "DRAIN" in node.flags:
         await set_resume(controller, name)
 

@@ -231,6 +231,26 @@ def drained_by_others(node: Node) -> bool:
     return "DRAIN" in node.flags and not node.reason.startswith(DRAIN_PREFIX)
 
 
+def foreign_drain(node: Node) -> str:
+    """Return who drained the node and why, for a node that another user drained."""
+    return f"node {node.name} was drained by {node.reason_by or 'an unknown user'}: {node.reason or 'no reason given'}"
+
+
+def kept_text(node: Node) -> str:
+    """Return what a drain does with the drain that another user has set before."""
+    return f"{foreign_drain(node)}. That drain and its reason stay, and only that user should lift it"
+
+
+def refuse_foreign_drain(node: Node) -> None:
+    """Refuse to resume a node that another user drained."""
+    if drained_by_others(node):
+        raise Refused(
+            f"{foreign_drain(node)}; only that user should resume it",
+            fix=f"ask that user, then: gpuaas ssh {node.name} --root -- sudo scontrol update nodename={node.name} "
+            "state=resume",
+        )
+
+
 def down_by_others(node: Node) -> bool:
     """Return whether a person took the node out of service as `down` or `fail`. Root is a person: slurmctld sets its
     own reasons as its own user, and slurmd, which runs as root, only drains. If slurmctld takes down a node that has a
