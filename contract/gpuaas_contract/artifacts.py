@@ -48,7 +48,10 @@ MediaType = Annotated[
 ]
 SizeBytes = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 Reason = Annotated[
-    str, msgspec.Meta(min_length=3, max_length=500, pattern=r"\S", description="A reason has 3 to 500 characters.")
+    str,
+    msgspec.Meta(
+        min_length=3, max_length=500, pattern=r"\S", description="A reason has 3 to 500 characters, not only blanks."
+    ),
 ]
 SourceToken = Annotated[
     str, msgspec.Meta(max_length=8192, pattern=r"^[!-~]*(?!\n)$", description="A token is printable ASCII.")

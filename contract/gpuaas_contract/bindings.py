@@ -51,7 +51,7 @@ class BreakGlass(Request):
     """Takes temporary, audited access to a project in an emergency."""
 
     project_id: Id
-    reason: Annotated[str, msgspec.Meta(min_length=REASON_LENGTH_MIN, max_length=1000)]
+    reason: Annotated[str, msgspec.Meta(min_length=REASON_LENGTH_MIN, max_length=1000, pattern=r"\S")]
     """Why the access is needed; shown in the audit trail of the organisation."""
     minutes: Annotated[int, msgspec.Meta(ge=1, le=BREAK_GLASS_MINUTES_MAX)] = 30
     """Minutes after which the temporary access ends."""

@@ -51,7 +51,10 @@ Digest = Annotated[
     ),
 ]
 Reason = Annotated[
-    str, msgspec.Meta(min_length=1, max_length=500, pattern=r"\S", description="A reason has 1 to 500 characters.")
+    str,
+    msgspec.Meta(
+        min_length=1, max_length=500, pattern=r"\S", description="A reason has 1 to 500 characters, not only blanks."
+    ),
 ]
 Labels = Annotated[list[Label], msgspec.Meta(min_length=1, description="There must be at least one label.")]
 Channels = Annotated[

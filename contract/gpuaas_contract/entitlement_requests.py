@@ -1,11 +1,8 @@
 """Requests of projects for apps that they may not deploy yet, and the published apps that a project can request."""
 
-from typing import Annotated
-
-import msgspec
-
 from gpuaas_contract.catalog import Reason, Slug
 from gpuaas_contract.lifecycles import EntitlementRequestState
+from gpuaas_contract.operations import OptionalReason
 from gpuaas_contract.paths import ENTITLEMENT_REQUEST, PROJECT
 from gpuaas_contract.wire import PageQuery, Request, Timestamp, Wire
 
@@ -35,7 +32,7 @@ class RequestEntitlement(Request):
     """Requests that the project may deploy an app."""
 
     app_slug: Slug
-    reason: Annotated[str, msgspec.Meta(max_length=500)] = ""
+    reason: OptionalReason = ""
     """Why the project needs the app; shown to the admin who decides."""
 
 

@@ -439,7 +439,10 @@ class OperationListQuery(OrderedQuery):
 
 
 Reason = Annotated[
-    str, msgspec.Meta(min_length=1, max_length=500, pattern=r"\S", description="A reason has 1 to 500 characters.")
+    str,
+    msgspec.Meta(
+        min_length=1, max_length=500, pattern=r"\S", description="A reason has 1 to 500 characters, not only blanks."
+    ),
 ]
 
 OptionalReason = Annotated[
@@ -447,7 +450,7 @@ OptionalReason = Annotated[
     msgspec.Meta(
         max_length=500,
         pattern=r"^(?!\n)$|\S",
-        description="A reason has at most 500 characters and not only blanks, or is left out.",
+        description="A reason has at most 500 characters, not only blanks, or is left out.",
     ),
 ]
 
