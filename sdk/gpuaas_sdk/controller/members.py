@@ -59,7 +59,7 @@ def name(member: Member) -> str:
 def one_per_machine(members: Iterable[_Machined]) -> list[_Machined]:
     """Return one member of each machine, for work that concerns a machine and not its roles. Pure.
 
-    await op.each(members.one_per_machine(op.members), renew_certificate)"""
+    machines = [await op.machine(member) for member in members.one_per_machine(op.members)]"""
     return list({member.allocation_id: member for member in members}.values())
 
 
