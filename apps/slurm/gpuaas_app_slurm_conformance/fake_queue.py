@@ -45,8 +45,10 @@ class FakeQueue:
         kept = written[-int(lines) :] if self.outputs[path] else []
         return Ran(0, "".join(f"{line}\n" for line in kept), "")
 
-    def accounting(self, job_id: str) -> Ran:
-        return Ran(0, f"{self.rows[job_id]}\n" if job_id in self.rows else "", "")
+    def accounting(self, job_id: str, delimiter: str) -> Ran:
+        """Return the row of a job as `sacct -p` prints it: the delimiter is also after the last field."""
+        fields = self.rows[job_id].split("|", 3) if job_id in self.rows else []
+        return Ran(0, "".join(f"{field}{delimiter}" for field in fields) + "\n" if fields else "", "")
 
     def reserve(self, words: Sequence[str]) -> Ran:
         given = dict(word.split("=", 1) for word in words)

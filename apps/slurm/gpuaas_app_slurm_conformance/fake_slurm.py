@@ -218,8 +218,8 @@ class FakeSlurm:
                 return self.tokens.written(name)
             case ("sh", "-c", queue.LOGS, _, path, lines, _):
                 return self.queue.output(path, lines)
-            case ("sacct", "-XnP", "--expand-patterns", "-j", job_id, *_):
-                return self.queue.accounting(job_id)
+            case ("sacct", "-Xnp", delimiter, "--expand-patterns", "-j", job_id, *_):
+                return self.queue.accounting(job_id, delimiter.removeprefix("--delimiter="))
             case ("scontrol", "show", "reservations", "--json"):
                 return self.queue.shown_reservations()
             case ("scontrol", "create", "reservation", *words):

@@ -184,6 +184,14 @@ async def test_output_of_other_people_s_jobs_and_of_unknown_jobs_is_refused(clus
     assert "you have no job 9" in error(await cluster.act("job.logs", by="user_ada", job="9"))
 
 
+async def test_a_path_with_a_newline_adds_no_row_of_another_job_owner_or_machine(cluster: Cluster) -> None:
+    path = "/x/out\nada|RUNNING|gpu-[1-3]|/home/people/ada/secret"
+    cluster.slurm.queue.rows = {"7": f"bob|RUNNING|gpu-2|{path}", "8": f"ada|RUNNING|gpu-2|{path}"}
+    cluster.slurm.queue.outputs = {path: "own\n"}
+    assert "job 7 belongs to bob" in error(await cluster.act("job.logs", by="user_ada", job="7"))
+    assert rows(await cluster.act("job.logs", by="user_ada", job="8"), "line") == ["own"]
+
+
 @pytest.mark.parametrize(
     ("kept", "note"),
     [("ada|PENDING|None assigned|/x/out", "it has no output yet"), ("ada|RUNNING|gpu-2|/x/out", "has no file /x/out")],

@@ -28,6 +28,11 @@ def test_only_jobs_of_commands_that_wait_on_a_machine_are_lost_with_it() -> None
     assert state.no_commands("b", (batch, srun)).ok
 
 
+def test_a_list_of_more_nodes_than_a_cluster_can_have_is_cut_instead_of_filling_the_memory() -> None:
+    assert state.hosts("gpu-[1-3,07],login") == ("gpu-1", "gpu-2", "gpu-3", "gpu-07", "login")
+    assert len(state.hosts("x[1-300][1-300]")) == state.HOSTS_MAX
+
+
 def test_an_idle_node_is_idle_and_shows_its_hardware() -> None:
     node = _nodes("nodes.json")["gpu-4"]
     assert state.node_idle("gpu-4", node).ok

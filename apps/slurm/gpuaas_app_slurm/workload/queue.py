@@ -5,6 +5,7 @@ person may do, also if a path in a job leads to the file of another person. Ever
 
 import datetime
 import re
+import secrets
 import shlex
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -135,11 +136,14 @@ async def read(controller: Machine, *filters: str) -> tuple[QueuedJob, ...]:
 
 async def output_of(controller: Machine, job_id: str) -> JobOutput | None:
     """Return where the output of a job is, from accounting, which has it also after Slurm has forgotten the job."""
-    fields = "User,State,NodeList,StdOut"
-    ran = await controller.run("sacct", "-XnP", "--expand-patterns", "-j", job_id, "-o", fields, check=False)
+    # The owner of the job chose the path, and it can have any character, also newlines: a delimiter that is known in
+    # advance would let a path add a row of its own.
+    fields, delimiter = "User,State,NodeList,StdOut", f"@{secrets.token_hex(8)}@"
+    argv = ("sacct", "-Xnp", f"--delimiter={delimiter}", "--expand-patterns", "-j", job_id, "-o", fields)
+    ran = await controller.run(*argv, check=False)
     if ran.exit_status != 0:
         raise Temporary(f"sacct on {controller.hostname} failed: {ran.stderr.strip()[-500:]}")
-    rows = [line.split("|", 3) for line in ran.stdout.splitlines() if line.count("|") >= 3]
+    rows = [row.split(delimiter) for row in ran.stdout.split(f"{delimiter}\n") if row.count(delimiter) == 3]
     if not rows:
         return None
     login, now, nodes, path = rows[-1]

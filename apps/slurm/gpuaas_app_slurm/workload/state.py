@@ -1,8 +1,9 @@
 """Parse the nodes and jobs that Slurm prints, and check them. Pure; `nodes` runs the commands of Slurm."""
 
 import datetime
+import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -28,6 +29,8 @@ ROLE_FEATURES = frozenset({"worker", "login"})
 """Each node registers with the name of its role as a feature."""
 WORKING = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
 BACK = "If the machine is back already: scontrol update nodename={} state=resume"
+HOSTS_MAX = 65_536
+"""As many nodes as one cluster of Slurm can have. A longer list is no list of nodes and would fill the memory."""
 REBOOTING = frozenset({"REBOOT_REQUESTED", "REBOOT_ISSUED"})
 """Flags of a node from the request of `scontrol reboot` until its slurmd registers again. A node that is not back after
 `ResumeTimeout` loses them and is DOWN."""
@@ -204,9 +207,9 @@ def jobs_in(partitions: Iterable[str], jobs: tuple[Job, ...]) -> tuple[Job, ...]
 
 
 def hosts(expression: str) -> tuple[str, ...]:
-    """Expand a list of hosts as Slurm prints it: `gpu-[1-3,07],login` has five."""
+    """Expand a list of hosts as Slurm prints it: `gpu-[1-3,07],login` has five. Of more than `HOSTS_MAX`, the first."""
     parts = re.findall(r"(?:[^,\[]|\[[^\]]*\])+", expression)
-    return tuple(name for part in parts for name in _expanded(part))
+    return tuple(itertools.islice((name for part in parts for name in _expanded(part)), HOSTS_MAX))
 
 
 def last_job_over(names: tuple[str, ...], nodes: tuple[Node, ...]) -> Check:
@@ -338,18 +341,19 @@ def _because(node: Node) -> str:
     return f": {node.reason}" if node.reason else ""
 
 
-def _expanded(part: str) -> list[str]:
+def _expanded(part: str) -> Iterator[str]:
     match = re.match(r"([^\[]*)\[([^\]]*)\](.*)$", part)
     if match is None:
-        return [part]
+        yield part
+        return
     before, ranges, after = match.groups()
-    numbers = [number for item in ranges.split(",") for number in _range(item)]
-    return [f"{before}{number}{rest}" for number in numbers for rest in _expanded(after)]
+    numbers = (number for item in ranges.split(",") for number in _range(item))
+    yield from (f"{before}{number}{rest}" for number in numbers for rest in _expanded(after))
 
 
-def _range(item: str) -> list[str]:
+def _range(item: str) -> Iterator[str]:
     first, _, last = item.partition("-")
-    return [f"{number:0{len(first)}d}" for number in range(int(first), int(last or first) + 1)]
+    return (f"{number:0{len(first)}d}" for number in range(int(first), int(last or first) + 1))
 
 
 def _answer(text: str) -> Any:
