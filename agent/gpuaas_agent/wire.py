@@ -67,8 +67,7 @@ class Server:
             "Content-Type": "application/json" if body is not None else None,
         }
         headers.update({name: value for name, value in optional.items() if value})
-        # The keys are sorted, because a repeated request must have the same bytes as the first one.
-        content = None if body is None else json.dumps(body, sort_keys=True).encode()
+        content = None if body is None else encoded(body)
         return _answer(*self._exchange(method, path, content, headers, timeout_s))
 
     def download(self, path: str, token: str, timeout_s: float = 60) -> Generator[bytes, None, None]:
@@ -183,6 +182,14 @@ def _repeat_if_closed(
         if not is_reused:
             raise
     return send()
+
+
+def encoded(body: dict[str, Any]) -> bytes:
+    """Return a body as JSON. The keys are sorted, because a repeated request must have the same bytes as the first one.
+
+    Names of files need not be valid UTF-8, and every user can make such files. The platform accepts only UTF-8, so
+    what is not valid becomes a question mark."""
+    return json.dumps(body, sort_keys=True, ensure_ascii=False).encode(errors="replace")
 
 
 def _answer(status: int, content: bytes) -> dict[str, Any]:

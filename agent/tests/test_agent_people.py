@@ -187,11 +187,13 @@ def test_anything_but_a_set_of_accounts_is_refused(wrong: object) -> None:
         ("0::/user.slice/user-20001.slice/user@20001.service/app.slice/x\n", True),
         ("0::/system.slice/ssh.service\n", True),
         ("0::/system.slice/sshd@7-10.0.0.1:22.service\n", True),
+        ("0::/system.slice/cron.service\n", True),
+        ("0::/system.slice/atd.service\n", True),
         ("0::/system.slice/scheduler.service/job_7\n", False),
         ("0::/user.slice/user-20002.slice/session-3.scope\n", False),
     ],
 )
-def test_only_processes_of_login_sessions_end_with_the_person(control_group: str, is_login: bool) -> None:
+def test_only_processes_of_login_sessions_cron_and_at_end_with_the_person(control_group: str, is_login: bool) -> None:
     process = processes.Observed(RUNNING, "", control_group, b"")
     assert processes.is_of_login(process, 20001) == is_login
 

@@ -1,11 +1,12 @@
 """What a release removes and reports, as far as a folder can show it; tests on machines show the rest."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuaas_agent import commands
+from gpuaas_agent import commands, errors
 from gpuaas_agent.handlers import allocation
 from gpuaas_agent.host import accounts, units
 from gpuaas_agent.host.ssh import paths
@@ -35,6 +36,17 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def nest(folder: Path, depth: int) -> None:
+    """Make a folder in a folder in a folder…, deeper than the length of a path allows."""
+    at = os.open(folder, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=at)
+        below = os.open("d", os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = below
+    os.close(at)
+
+
 def test_files_anywhere_on_the_nodes_disk_are_removed(disk: Path) -> None:
     assert accounts.left_behind({"alice": MINE}, [disk / "home/alice"]) == [
         str(disk / "opt/tool"),
@@ -45,6 +57,28 @@ def test_files_anywhere_on_the_nodes_disk_are_removed(disk: Path) -> None:
         str(disk / "opt/tool/binary"),
     ]
     assert accounts.left_behind({"alice": MINE}, [disk / "home/alice"]) == []
+
+
+def test_folders_that_are_nested_deeper_than_python_recurses_are_removed(disk: Path) -> None:
+    depth = sys.getrecursionlimit() + 200
+    nest(disk / "opt/tool", depth)
+    removed = accounts.remove_leftovers({"alice": MINE}, [])
+    assert (len(removed), os.listdir(disk / "opt")) == (depth + 2, [])
+    assert max(len(path) for path in removed) < 2 * accounts.PATH_SHOWN_MAX
+    nest(disk / "home/alice", depth)
+    accounts.remove_tree(disk / "home/alice")
+    assert os.listdir(disk / "home") == []
+
+
+def test_a_folder_that_is_moved_away_during_the_scan_ends_it_with_an_error(disk: Path) -> None:
+    (disk / "opt/tool/folder").mkdir()
+    (disk / "opt/tool/folder/file").write_text("x")
+    scan = accounts._owned(disk / "opt", {MINE})
+    entry = next(entry for entry in scan if entry.name == "file")
+    (disk / "opt/tool/folder").rename(disk / "moved")
+    with pytest.raises(errors.TaskFailed, match="moved out of .*opt/tool"):
+        list(scan)
+    assert entry.shown == str(disk / "opt/tool/folder/file")
 
 
 def test_files_of_other_users_stay_and_are_not_reported(disk: Path) -> None:

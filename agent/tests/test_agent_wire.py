@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,3 +105,8 @@ def test_a_download_has_its_own_connection_that_is_closed_after_it(
     assert b"".join(server.download("/node/v1/artifact-content/plc_1", "secret")) == b"x" * 10
     call(server)
     assert platform.connections_made == 2
+
+
+def test_a_file_name_that_is_not_valid_utf_8_does_not_make_a_report_that_the_platform_refuses() -> None:
+    body = {"files": [os.fsdecode(b"/tmp/bad-\xff\xc3\xa9")], "count": 1}
+    assert wire.encoded(body) == '{"count": 1, "files": ["/tmp/bad-?é"]}'.encode()

@@ -7,7 +7,6 @@ import dataclasses
 import grp
 import os
 import pwd
-import shutil
 import stat
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -20,6 +19,9 @@ LOCAL_UID_MAX = 19_999
 FILE_SYSTEMS = (Path("/"), Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))
 """Where files of users are removed: the root file system, and folders that users can write to, which may be separate
 mounts. Other disks are not searched."""
+PATH_SHOWN_MAX = 400
+"""Below a folder with a longer path, paths are shown cut."""
+CUT = "/..."
 
 
 def uid_of(user: str) -> int | None:
@@ -86,7 +88,7 @@ def remove_leftovers(users: Mapping[str, int], homes: Collection[Path]) -> list[
 def left_behind(users: Mapping[str, int], homes: Collection[Path]) -> list[str]:
     """Return the files that the accounts still own outside their homes."""
     uids = set(users.values())
-    return sorted({str(entry.path) for top in FILE_SYSTEMS for entry in _owned(top, uids, except_for=homes)})
+    return sorted({entry.shown for top in FILE_SYSTEMS for entry in _owned(top, uids, except_for=homes)})
 
 
 def remove(user: str) -> tuple[str, list[str]]:
@@ -94,7 +96,8 @@ def remove(user: str) -> tuple[str, list[str]]:
     home, mail = home_of(user), Path("/var/mail") / user
     present = [place for place in (home, mail) if os.path.lexists(place)]
     if uid_of(user) is not None:
-        commands.run(["userdel", "--force", "--remove", user], timeout_s=600)
+        # Without `--remove`, with which userdel fails for folders that are nested deeper than it has files open.
+        commands.run(["userdel", "--force", user], timeout_s=600)
     for place in present:
         remove_tree(place)
     with contextlib.suppress(KeyError):
@@ -110,14 +113,15 @@ def remove_owned(top: Path, uids: Collection[int] | None, except_for: Collection
         # It fails for a folder with a file of another user, for example. `left_behind` then reports the folder.
         with contextlib.suppress(OSError):
             entry.remove()
-            removed.append(str(entry.path))
+            removed.append(entry.shown)
     return removed
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a file or a folder, without following links."""
+    """Remove a file or a folder, without following links and without what is mounted inside."""
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
+        remove_owned(path, None)
+        path.rmdir()
     elif os.path.lexists(path):
         path.unlink()
 
@@ -145,46 +149,98 @@ def _personal_files(user: str) -> list[Path]:
 class _Entry:
     """A file, named relative to its open folder, so that a link cannot replace the folder between check and removal."""
 
-    path: Path
+    name: str
+    shown: str
+    """Its path, for people."""
     folder: int
     is_directory: bool
 
     def remove(self) -> None:
-        (os.rmdir if self.is_directory else os.unlink)(self.path.name, dir_fd=self.folder)
+        (os.rmdir if self.is_directory else os.unlink)(self.name, dir_fd=self.folder)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Level:
+    """A folder that the scan is in, or came through."""
+
+    name: str
+    shown: str
+    owner: int
+    identity: tuple[int, int]
+    names: list[str]
+    """What is in it and was not looked at yet."""
 
 
 def _owned(top: Path, uids: Collection[int] | None, except_for: Collection[Path] = ()) -> Iterator[_Entry]:
-    """Yield what these uids own, or everything, below a directory, deepest first, on its own file system."""
-    try:
-        folder = os.open(str(top), _FOLDER)
-    except (FileNotFoundError, NotADirectoryError):
+    """Yield what these uids own, or everything, below a directory, deepest first, on its own file system.
+
+    Only one folder is open at a time, and nothing recurses: users can nest folders deeper than Python recurses, and
+    deeper than a process may have files open."""
+    spared = {str(path) for path in except_for}
+    folder = _open(str(top))
+    if folder is None:
         return
+    levels = [_level("", str(top), folder)]
+    device = levels[0].identity[0]
     try:
-        yield from _owned_in(top, folder, os.fstat(folder).st_dev, uids, except_for)
+        while levels[0].names or len(levels) > 1:
+            level = levels[-1]
+            if not level.names:
+                above = _parent(folder, levels[-2])
+                os.close(folder)
+                folder = above
+                levels.pop()
+                if uids is None or level.owner in uids:
+                    yield _Entry(level.name, level.shown, folder, is_directory=True)
+                continue
+            name = level.names.pop()
+            shown = _joined(level.shown, name)
+            status = _status(name, folder)
+            if shown in spared or status is None:
+                continue
+            if not stat.S_ISDIR(status.st_mode):
+                if uids is None or status.st_uid in uids:
+                    yield _Entry(name, shown, folder, is_directory=False)
+            elif status.st_dev == device and (below := _open(name, folder)) is not None:
+                os.close(folder)
+                folder = below
+                levels.append(_level(name, shown, folder))
     finally:
         os.close(folder)
 
 
-def _owned_in(
-    path: Path, folder: int, device: int, uids: Collection[int] | None, except_for: Collection[Path]
-) -> Iterator[_Entry]:
-    for name in os.listdir(folder):
-        inner = path / name
-        try:
-            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            is_directory = stat.S_ISDIR(status.st_mode)
-            if inner in except_for or (is_directory and status.st_dev != device):
-                continue
-            below = os.open(name, _FOLDER, dir_fd=folder) if is_directory else -1
-        except (FileNotFoundError, NotADirectoryError):
-            continue  # it was removed or replaced just now; `left_behind` scans again
-        if is_directory:
-            try:
-                yield from _owned_in(inner, below, device, uids, except_for)
-            finally:
-                os.close(below)
-        if uids is None or status.st_uid in uids:
-            yield _Entry(inner, folder, is_directory)
+def _open(name: str, folder: int | None = None) -> int | None:
+    """Open a folder. None: it was removed or replaced just now; `left_behind` scans again."""
+    try:
+        return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+def _status(name: str, folder: int) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def _level(name: str, shown: str, folder: int) -> _Level:
+    status = os.fstat(folder)
+    return _Level(name, shown, status.st_uid, (status.st_dev, status.st_ino), os.listdir(folder))
+
+
+def _parent(folder: int, level: _Level) -> int:
+    """Open the folder above. It must be the one that the scan came through: a folder can be moved meanwhile."""
+    above = os.open("..", os.O_RDONLY | os.O_DIRECTORY, dir_fd=folder)
+    status = os.fstat(above)
+    if (status.st_dev, status.st_ino) != level.identity:
+        os.close(above)
+        raise errors.TaskFailed("folder_moved", f"a folder was moved out of {level.shown} while its files were removed")
+    return above
+
+
+def _joined(shown: str, name: str) -> str:
+    """Return the path of a file, cut below very deep folders: every path of a million folders would fill the memory."""
+    if len(shown) <= PATH_SHOWN_MAX:
+        return f"{shown.rstrip('/')}/{name}"
+    return shown if shown.endswith(CUT) else shown + CUT

@@ -16,6 +16,8 @@ END_TIMEOUT_S = 20.0
 SCAN_INTERVAL_S = 0.05
 SSHD_UNIT = re.compile(r"/sshd?(@[^/]*)?\.service")
 """The control group of login sessions on a host without logind."""
+TIMER_UNIT = re.compile(r"/(cron|crond|anacron|atd)\.service")
+"""The control groups of what cron and at started. They open no session of logind."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,8 +74,10 @@ def is_of_user(process: Observed, uid: int) -> bool:
 def is_of_login(process: Observed, uid: int) -> bool:
     """Return whether the process belongs to a login session of the user, and not to a service or a scheduler's job.
 
-    logind puts a session into the user's slice. On a host without logind, it stays in the unit of sshd."""
-    return f"/user-{uid}.slice" in process.control_group or SSHD_UNIT.search(process.control_group) is not None
+    logind puts a session into the user's slice. On a host without logind, it stays in the unit of sshd. A process that
+    cron or at started is like one of a session: no scheduler ends it, so it would outlive the person's access."""
+    group = process.control_group
+    return f"/user-{uid}.slice" in group or any(unit.search(group) for unit in (SSHD_UNIT, TIMER_UNIT))
 
 
 def _belongs(process: Path, uid: int, *, login_only: bool = False) -> bool:
