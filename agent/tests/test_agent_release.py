@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,15 @@ def test_files_anywhere_on_the_nodes_disk_are_removed(disk: Path) -> None:
     assert accounts.left_behind({"alice": MINE}, [disk / "home/alice"]) == []
 
 
-def test_folders_that_are_nested_deeper_than_python_recurses_are_removed(disk: Path) -> None:
+@pytest.fixture
+def disk_for_deep_folders(disk: Path) -> Iterator[Path]:
+    """The disk, emptied at the end: pytest could not remove what a test that fails leaves."""
+    yield disk
+    commands.run(["rm", "-rf", str(disk / "opt"), str(disk / "home")])
+
+
+def test_folders_that_are_nested_deeper_than_python_recurses_are_removed(disk_for_deep_folders: Path) -> None:
+    disk = disk_for_deep_folders
     depth = sys.getrecursionlimit() + 200
     nest(disk / "opt/tool", depth)
     removed = accounts.remove_leftovers({"alice": MINE}, [])
@@ -76,7 +85,7 @@ def test_a_folder_that_is_moved_away_during_the_scan_ends_it_with_an_error(disk:
     scan = accounts._owned(disk / "opt", {MINE})
     entry = next(entry for entry in scan if entry.name == "file")
     (disk / "opt/tool/folder").rename(disk / "moved")
-    with pytest.raises(errors.TaskFailed, match="moved out of .*opt/tool"):
+    with pytest.raises(errors.TaskFailed, match=r"moved out of .*opt/tool"):
         list(scan)
     assert entry.shown == str(disk / "opt/tool/folder/file")
 
