@@ -5,7 +5,7 @@ costs nothing while nothing changes, and the change is known at once. `Reconcili
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -13,6 +13,9 @@ from gpuaas_sdk.failures import Temporary
 
 CLOSE_S = 5.0
 """How long the end of programs may take."""
+LINES_PER_S_MAX = 20
+"""More lines of a program wait on its machine. Each changed line causes a look, and one process looks at the instances
+of many tenants: a machine that prints without end must not take its time from the others."""
 _LATER_S = 0.05
 """A look that a silence causes comes a little later than the silence begins, so that it sees it."""
 
@@ -34,6 +37,8 @@ class _Program:
     lines_wanted: int = 1
     """The newest line is returned only when so many were printed: those before may show an older state."""
     news: asyncio.Event = field(default_factory=asyncio.Event)
+    second_began_at: float = 0.0
+    lines_in_second: int = 0
     silence: asyncio.TimerHandle | None = None
     """Causes a look when the program was silent for too long."""
 
@@ -41,10 +46,17 @@ class _Program:
 class Samples:
     """The programs of one instance, by name."""
 
-    def __init__(self, on_change: Callable[[], None], *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        on_change: Callable[[], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
         """`on_change` is called when a program prints another line than before, or none for too long."""
         self._on_change = on_change
         self._clock = clock
+        self._sleep = sleep
         self._programs: dict[str, _Program] = {}
         self._ending: set[asyncio.Task[None]] = set()
         """Programs that were ended and whose connections are not closed yet."""
@@ -111,6 +123,16 @@ class Samples:
                 self._wake_at_silence(program, silent_s)
                 if is_change:
                     self._on_change()
+                await self._slow_down(program)
+
+    async def _slow_down(self, program: _Program) -> None:
+        """Read no further line in this second if there were many."""
+        now = self._clock()
+        if now - program.second_began_at >= 1.0:
+            program.second_began_at, program.lines_in_second = now, 0
+        program.lines_in_second += 1
+        if program.lines_in_second >= LINES_PER_S_MAX:
+            await self._sleep(1.0 - (now - program.second_began_at))
 
     def _wake_at_silence(self, program: _Program, silent_s: float) -> None:
         if program.silence is not None:

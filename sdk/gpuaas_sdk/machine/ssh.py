@@ -36,6 +36,10 @@ UNIT_ABOVE_S = 60.0
 """Commands with a longer time limit run in a unit. A shorter command ends soon by itself, and a unit costs time."""
 STOP_S = 20.0
 """How long stopped commands may take to end: systemd kills them after five seconds."""
+PRINTED_BYTES_MAX, OBSERVED_BYTES_MAX = 256 * 1024**2, 8 * 1024**2
+"""How much a command may print, and how much to a caller that only looks. One process serves the machines of many
+tenants, who are root there: without a limit, one machine could fill its memory."""
+READ_BYTES = 64 * 1024
 _HOSTNAME = ("hostname", "-s")
 
 
@@ -167,13 +171,14 @@ class SshTransport:
         timeout_s, argv = command.timeout_s + REPLY_GRACE_S, self._argv(command)
         connection = await self._connected()
         unit = work.new_unit() if work is not None else ""
+        bytes_max = PRINTED_BYTES_MAX if self.target.is_privileged else OBSERVED_BYTES_MAX
         try:
             with self._wire_errors(connection, timed_out=f"no reply within {timeout_s:g} s"):
                 async with asyncio.timeout(timeout_s):
                     if unit:
                         line = shlex.join(shell.watched(argv, unit, len(command.input)))
-                        return await _run_watched(connection, line, command.input)
-                    return await _run(connection, shlex.join(argv), command.input)
+                        return await _run_watched(connection, line, command.input, bytes_max)
+                    return await _run(connection, shlex.join(argv), command.input, bytes_max)
         except MachineUnreachable:
             if work is not None:
                 work.lost.add(unit)
@@ -251,14 +256,19 @@ class SshTransport:
         return MachineUnreachable(self.hostname, f"{self.target.host}:{self.target.port}", reason)
 
 
-async def _run(connection: asyncssh.SSHClientConnection, line: str, data: bytes) -> asyncssh.SSHCompletedProcess:
-    if data:
-        return await connection.run(line, input=data, encoding=None, check=False)
-    return await connection.run(line, stdin=asyncssh.DEVNULL, encoding=None, check=False)
+async def _run(
+    connection: asyncssh.SSHClientConnection, line: str, data: bytes, bytes_max: int
+) -> asyncssh.SSHCompletedProcess:
+    stdin = {} if data else {"stdin": asyncssh.DEVNULL}
+    async with connection.create_process(line, encoding=None, **stdin) as process:
+        if data:
+            process.stdin.write(data)
+            process.stdin.write_eof()
+        return await _completed(connection, process, bytes_max)
 
 
 async def _run_watched(
-    connection: asyncssh.SSHClientConnection, line: str, data: bytes
+    connection: asyncssh.SSHClientConnection, line: str, data: bytes, bytes_max: int
 ) -> asyncssh.SSHCompletedProcess:
     """Run the command. Its standard input stays open until it has ended: an earlier end means that the caller has
     gone."""
@@ -266,18 +276,40 @@ async def _run_watched(
         if data:  # a command without input may have ended already, and its channel takes nothing then
             process.stdin.write(data)
         # With `wait`, standard input would end now.
-        stdout, stderr = await asyncio.gather(process.stdout.read(), process.stderr.read())
-        await process.wait_closed()
-        return asyncssh.SSHCompletedProcess(
-            process.env,
-            process.command,
-            process.subsystem,
-            process.exit_status,
-            process.exit_signal,
-            process.returncode,
-            stdout,
-            stderr,
-        )
+        return await _completed(connection, process, bytes_max)
+
+
+async def _completed(
+    connection: asyncssh.SSHClientConnection, process: asyncssh.SSHClientProcess[bytes], bytes_max: int
+) -> asyncssh.SSHCompletedProcess:
+    """Read until the command has ended. Cut the connection if there is more than a command of ours prints: who is root
+    on a machine decides what its commands print."""
+    try:
+        stdout, stderr = await asyncio.gather(_read(process.stdout, bytes_max), _read(process.stderr, bytes_max))
+    except OSError:
+        connection.abort()
+        raise
+    await process.wait_closed()
+    return asyncssh.SSHCompletedProcess(
+        process.env,
+        process.command,
+        process.subsystem,
+        process.exit_status,
+        process.exit_signal,
+        process.returncode,
+        stdout,
+        stderr,
+    )
+
+
+async def _read(stream: asyncssh.SSHReader[bytes], bytes_max: int) -> bytes:
+    parts, size = [], 0
+    while part := await stream.read(READ_BYTES):
+        size += len(part)
+        if size > bytes_max:
+            raise OSError(f"a command printed more than {bytes_max // 1024**2} MiB")
+        parts.append(part)
+    return b"".join(parts)
 
 
 def _client_key(target: MachineTarget) -> asyncssh.SSHKey | tuple[asyncssh.SSHKey, asyncssh.SSHCertificate]:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
-from gpuaas_sdk.controller.samples import Samples, Silent
+from gpuaas_sdk.controller.samples import LINES_PER_S_MAX, Samples, Silent
 from gpuaas_sdk.machine import Machine, MachineUnreachable
 from gpuaas_sdk.testing.machines import FakeHost
 
@@ -54,6 +54,23 @@ async def test_a_line_that_is_printed_again_is_a_sign_of_life_and_no_change() ->
     await watching.until_changed()
     assert (await watching.newest(), watching.changes.qsize()) == ("other", 0)
     await watching.samples.close()
+
+
+async def test_a_program_that_prints_without_end_waits_and_does_not_take_all_the_time_of_the_process() -> None:
+    pauses: list[float] = []
+    changes: list[None] = []
+    is_over = asyncio.Event()
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        await is_over.wait()
+
+    host = FakeHost("gpu-1")
+    host.printed = [str(number) for number in range(1000)]
+    samples = Samples(lambda: changes.append(None), clock=lambda: 0.25, sleep=pause)
+    line = await samples.newest("watch", lambda: Machine(host).lines("print('…')"), silent_s=5)
+    assert (line, len(changes), pauses) == (str(LINES_PER_S_MAX - 1), LINES_PER_S_MAX - 1, [0.75])
+    await samples.close()
 
 
 async def test_after_a_change_the_line_that_may_have_been_observed_before_it_is_not_returned() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncssh
+import msgspec
 import pytest
 from gpuaas_sdk.failures import Permanent
 from gpuaas_sdk.machine import (
@@ -25,6 +26,7 @@ from gpuaas_sdk.machine import (
     commands,
     connect,
     shell,
+    ssh,
 )
 from gpuaas_sdk.machine.ssh import SshTransport
 from gpuaas_sdk.testing.machines import FakeHost
@@ -103,6 +105,20 @@ async def machine(server: Server) -> AsyncIterator[Machine]:
 async def test_arguments_arrive_as_they_were_given(machine: Machine) -> None:
     ran = await machine.run("printf", "%s|", "a b", "$(id)", "it's", "*")
     assert ran == Ran(0, "a b|$(id)|it's|*|", "")
+
+
+@pytest.mark.parametrize("stream", ["1", "2"])
+@pytest.mark.parametrize(("is_privileged", "limit"), [(True, "PRINTED_BYTES_MAX"), (False, "OBSERVED_BYTES_MAX")])
+async def test_a_machine_that_prints_without_end_is_cut_off_instead_of_filling_the_memory(
+    server: Server, monkeypatch: pytest.MonkeyPatch, stream: str, is_privileged: bool, limit: str
+) -> None:
+    monkeypatch.setattr(ssh, limit, 1024**2)
+    target = msgspec.structs.replace(server.target(), is_privileged=is_privileged)
+    async with connect(target) as machine:
+        assert len((await machine.run("head", "-c", str(1024**2), "/dev/zero")).stdout) == 1024**2
+        with pytest.raises(MachineUnreachable, match="a command printed more than 1 MiB"):
+            await machine.run("sh", "-c", f"exec head -c {1024**2 + 1} /dev/zero >&{stream}")
+        assert (await machine.run("echo", "next")).stdout == "next\n"
 
 
 async def test_a_failed_command_raises_with_its_last_output(machine: Machine) -> None:
