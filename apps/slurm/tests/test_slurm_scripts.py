@@ -147,6 +147,21 @@ def test_a_user_whose_number_owns_the_home_of_another_name_is_refused_and_gets_n
     assert (tmp_path / "made").exists() == (status == 0), "an account would make it a user of the cluster"
 
 
+@pytest.mark.parametrize("state", ["active", "restored", "removed"])
+def test_no_user_gets_a_group_of_the_system_as_their_own(tmp_path: Path, state: str) -> None:
+    """A user named like the group `shadow` could read the passwords, and the group would be deleted with the user."""
+    people, programs, made = tmp_path / "people", tmp_path / "programs", tmp_path / "made"
+    people.mkdir()
+    programs.mkdir()
+    program(programs / "getent", '[ "$1" = group ] && echo shadow:x:42: || exit 2')
+    program(programs / "groupadd", f"touch {made}")
+    program(programs / "useradd", f"touch {made}")
+    program(programs / "id", "exit 1")
+    script = users.USERS.replace("/home/people", str(people))
+    assert run(script, "shadow", "6001", state, programs=programs) == 1
+    assert (made.exists(), list(people.iterdir())) == (False, [])
+
+
 @pytest.mark.parametrize(
     ("expires", "state", "owner", "changes"),
     [

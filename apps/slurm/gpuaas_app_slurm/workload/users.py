@@ -28,6 +28,12 @@ while [ $# -gt 0 ]; do
   own=$(id -u "$name" 2>/dev/null || true)
   # The account of this machine belongs to another one, such as a person of the project: it is not the removed user.
   [ "$state" != removed ] || [ -z "$own" ] || [ "$own" = "$id" ] || continue
+  # The group would be the user's own, and be deleted with the user: `shadow`, `disk` and `sudo` are groups like that.
+  if ! getent passwd "$name" >/dev/null; then
+    gid=$(getent group "$name" | cut -d: -f3 || true)
+    [ -z "$gid" ] || [ "$gid" = "$id" ] || {
+      echo "group $name exists with number $gid and is not of this cluster: choose another name" >&2; exit 1; }
+  fi
   # Before the account is made: accounts are the record of who is a user. Other machines may make the home now.
   if [ "$state" != removed ] && [ -e "$home" ]; then
     [ "$(stat -c %u "$home")" = "$id" ] || {
