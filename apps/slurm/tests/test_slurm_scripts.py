@@ -162,6 +162,26 @@ def test_no_user_gets_a_group_of_the_system_as_their_own(tmp_path: Path, state: 
     assert (made.exists(), list(people.iterdir())) == (False, [])
 
 
+def test_a_group_that_a_refused_useradd_left_is_made_again_with_the_new_number(tmp_path: Path) -> None:
+    """Two additions at the same time choose the same number, and one of them is repeated."""
+    people, programs, uid = tmp_path / "people", tmp_path / "programs", os.getuid()
+    people.mkdir()
+    programs.mkdir()
+    left, changed = tmp_path / "left", tmp_path / "changed"
+    left.touch()
+    shown = f"bob:x:{uid}:{uid}::/elsewhere:/bin/bash"
+    passwd = f"[ -e {tmp_path}/made ] || exit 2; echo {shown}"
+    group = f"[ -e {left} ] && echo bob:x:6013: || exit 2"
+    program(programs / "getent", f"case $1 in group) {group} ;; passwd) {passwd} ;; *) echo b:*:1:0:9:7::: ;; esac")
+    program(programs / "groupdel", f'rm {left}; echo groupdel "$@" >> {changed}')
+    program(programs / "groupadd", f'echo groupadd "$@" >> {changed}')
+    program(programs / "useradd", f"touch {tmp_path}/made")
+    program(programs / "id", f"echo {uid}")
+    script = users.USERS.replace("/home/people", str(people))
+    assert run(script, "bob", str(uid), "active", programs=programs) == 0
+    assert changed.read_text().splitlines() == ["groupdel -f bob", f"groupadd -g {uid} bob"]
+
+
 @pytest.mark.parametrize(
     ("expires", "state", "owner", "changes"),
     [

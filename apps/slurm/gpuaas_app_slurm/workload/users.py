@@ -31,8 +31,12 @@ while [ $# -gt 0 ]; do
   # The group would be the user's own, and be deleted with the user: `shadow`, `disk` and `sudo` are groups like that.
   if ! getent passwd "$name" >/dev/null; then
     gid=$(getent group "$name" | cut -d: -f3 || true)
-    [ -z "$gid" ] || [ "$gid" = "$id" ] || {
-      echo "group $name exists with number $gid and is not of this cluster: choose another name" >&2; exit 1; }
+    case $gid in
+      "" | "$id") ;;
+      # Another user got the number first, so useradd refused it to this one and left the group.
+      [6-9][0-9][0-9][0-9]) groupdel -f "$name" ;;
+      *) echo "group $name exists with number $gid and is not of this cluster: choose another name" >&2; exit 1 ;;
+    esac
   fi
   # Before the account is made: accounts are the record of who is a user. Other machines may make the home now.
   if [ "$state" != removed ] && [ -e "$home" ]; then
