@@ -230,7 +230,7 @@ def _level(name: str, shown: str, folder: int) -> _Level:
 
 
 def _parent(folder: int, level: _Level) -> int:
-    """Open the folder above. It must be the one that the scan came through: a folder can be moved meanwhile."""
+    """Open the folder above. It must be the one that the scan came through: folders can be moved during the scan."""
     above = os.open("..", os.O_RDONLY | os.O_DIRECTORY, dir_fd=folder)
     status = os.fstat(above)
     if (status.st_dev, status.st_ino) != level.identity:
