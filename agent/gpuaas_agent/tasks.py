@@ -14,6 +14,9 @@ from typing import Any
 
 from gpuaas_agent import commands, ed25519, errors, identity, journal, log, rules, wire
 
+UNREADABLE = (400, 413, 422)
+"""Statuses for a result that the platform would refuse at each attempt."""
+
 
 class RunningHandlers:
     """Counts the running handlers. When the agent stops, `main` waits here until they have ended."""
@@ -145,16 +148,24 @@ class Worker:
             self.history.mark_posted(entry)
 
     def _post(self, task_id: str, correlation_id: str, outcome: dict[str, Any]) -> bool:
-        """Post the result until the platform accepts or drops it. Return False if the agent stopped before."""
+        """Post the result until the platform accepts or drops it. Return False if the agent stopped before.
+
+        A result that the platform cannot read would be refused for ever, and its task would only end by its time
+        limit. It is posted as a failure instead, which states why."""
         backoff = wire.Backoff(self.stop)
-        path = f"/node/v1/tasks/{task_id}/result"
+        path, key = f"/node/v1/tasks/{task_id}/result", task_id
         fields: dict[str, Any] = {"task_id": task_id, "correlation_id": correlation_id}
         while not self.stop.is_set():
             try:
-                self.client.call("POST", path, outcome, idempotency_key=task_id, correlation_id=correlation_id)
+                self.client.call("POST", path, outcome, idempotency_key=key, correlation_id=correlation_id)
                 return True
             except wire.Rejected as error:
-                if error.status in (404, 409):
+                if error.status in UNREADABLE and key == task_id:
+                    log.error("result.refused", error=str(error), **fields)
+                    key = f"{task_id}-refused"
+                    outcome = rules.outcome("failed", error=rules.problem("result_refused", str(error)))
+                    continue
+                if error.status in (404, 409, *UNREADABLE):
                     log.info("result.dropped", error=str(error), **fields)
                     return True
                 log.warning("result.post_failed", error=str(error), **fields)

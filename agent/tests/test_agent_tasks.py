@@ -243,6 +243,24 @@ def test_a_result_that_the_platform_finally_refuses_is_dropped(
     assert bench.worker.history.unposted() == []
 
 
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_a_task_whose_result_the_platform_cannot_read_is_reported_as_failed(
+    platform: testing_platform.Platform, bench: Bench, status: int
+) -> None:
+    platform.refuse_result = lambda: status if len(platform.seen("POST", "/result")) < 2 else None
+    bench.handle(platform.task(bench.node_id, "test.count", {"word": "go"}))
+    assert error_code(platform) == ("failed", "result_refused")
+    assert f"answered {status}" in platform.results[0][1]["error"]["message"]
+    assert bench.worker.history.unposted() == []
+
+
+def test_a_failed_report_that_is_refused_too_is_dropped(platform: testing_platform.Platform, bench: Bench) -> None:
+    platform.refuse_result = lambda: 400
+    bench.handle(platform.task(bench.node_id, "test.count", {"word": "go"}))
+    assert len(platform.seen("POST", "/result")) == 2
+    assert bench.worker.history.unposted() == []
+
+
 def test_a_token_refused_with_401_is_renewed_and_the_call_repeated(
     platform: testing_platform.Platform, bench: Bench
 ) -> None:
