@@ -2,6 +2,7 @@
 
 import asyncio
 
+import structlog
 from gpuaas_sdk.checks import Check
 from gpuaas_sdk.controller import Member
 from gpuaas_sdk.installs import packages
@@ -15,6 +16,9 @@ from gpuaas_app_slurm.workload.footprint import SLURM
 
 STOPPED = ("slurmctld", "slurmdbd")
 POLL_S = 0.5
+_UNTIL_END = "waiting for the end of "
+
+log = structlog.get_logger()
 
 
 async def go_back(move: Move, head: Machine, before: backup.Queue) -> bool:
@@ -92,9 +96,13 @@ async def _end_later_jobs(move: Move, head: Machine, before: backup.Queue) -> No
 
     async def have_ended() -> Check:
         left = [job for job in state.running(await nodes.jobs_of_cluster(head)) if job.job_id in later]
-        return Check(not left, f"waiting for the end of {state.running_text(tuple(left))}")
+        return Check(not left, f"{_UNTIL_END}{state.running_text(tuple(left))}")
 
-    await move.op.until(have_ended, within_s=move.settings.cancel_jobs_s, every_s=POLL_S)
+    ended = await move.op.until(have_ended, within_s=move.settings.cancel_jobs_s, every_s=POLL_S)
+    if not ended.ok:  # a dead machine cannot end its jobs, and must not keep the others from returning
+        left = f"Slurm may drain nodes whose jobs did not end: {ended.reason.removeprefix(_UNTIL_END)}"
+        log.warning("rollback.jobs_left", error=left)
+        await move.op.say(left)
 
 
 async def _report_usage(move: Move) -> None:

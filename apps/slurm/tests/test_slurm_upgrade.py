@@ -493,6 +493,17 @@ async def test_a_rollback_ends_the_jobs_that_started_since_before_it_stops_slurm
         assert [argv for argv in ran if argv[0] == "scancel"] == [("scancel", "8", "9")], "7 ran at the backup"
 
 
+async def test_a_rollback_names_jobs_that_a_dead_node_cannot_end_and_continues() -> None:
+    async with deployed() as cluster:
+        assert (await upgrade(cluster)).status == "succeeded"
+        cluster.slurm.jobs, cluster.slurm.nodes["gpu-3"] = [FakeJob(8, "gpu-3")], ["DOWN", "NOT_RESPONDING"]
+        with structlog.testing.capture_logs() as lines:
+            back = await roll_back(cluster)
+        [left] = [entry["error"] for entry in lines if entry["event"] == "rollback.jobs_left"]
+        assert "did not end: 1 job running: 8" in left
+        assert "stop slurmctld and slurmdbd" in [step.name for step in back.steps]
+
+
 async def test_a_rollback_keeps_the_drains_of_now_and_not_those_of_the_backup() -> None:
     async with deployed() as cluster:
         assert (await cluster.perform("drain", [cluster.member("gpu-2")], reason="fan")).status == "succeeded"
