@@ -5,12 +5,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
 import yaml
 from clouds import TESTS
 from gpuaas_cli import kinds
 from gpuaas_console import (
+    app,
     attention,
     changes,
     commands,
@@ -20,6 +22,7 @@ from gpuaas_console import (
     links,
     needs,
     sessions,
+    settings,
     timeline,
     topology,
     view,
@@ -667,3 +670,15 @@ async def test_programs_have_names_also_those_of_the_organisation() -> None:
         "sa_2": "fleet (service account)",
         "user_1": "ada",
     }
+
+
+async def test_a_page_about_an_error_of_the_console_has_the_headers_of_every_page() -> None:
+    broken = app.make_app(settings.Settings("http://127.0.0.1:1"))
+    del broken.state.sessions
+    transport = httpx.ASGITransport(app=broken, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as browser:
+        answer = await browser.get("/")
+    assert answer.status_code == 500
+    assert "The console failed" in answer.text
+    assert {name: answer.headers[name] for name in app.SECURITY} == app.SECURITY
+    assert answer.headers["cache-control"] == "no-store"
