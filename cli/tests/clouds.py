@@ -189,9 +189,9 @@ def fleet(cli: Cli, server: Server) -> Iterator[Cli]:
 
 
 @contextlib.contextmanager
-def at_work(cli: Cli, server: Server, names: Sequence[str]) -> Iterator[None]:
+def at_work(cli: Cli, server: Server, names: Sequence[str], *, gpus: int = 0) -> Iterator[None]:
     stop = threading.Event()
-    nodes = [Node(server.url, name, cli("node", "token", name).out.strip()) for name in names]
+    nodes = [Node(server.url, name, cli("node", "token", name).out.strip(), gpus) for name in names]
     threads = [threading.Thread(target=node.work, args=(stop,), daemon=True) for node in nodes]
     for thread in threads:
         thread.start()
@@ -207,12 +207,18 @@ class Node:
     """What an agent does on the wire, without a machine: enrol, beat, take tasks and call them done. One whose name
     begins with `stubborn` keeps the agent it has."""
 
-    def __init__(self, server: str, name: str, token: str) -> None:
+    def __init__(self, server: str, name: str, token: str, gpus: int = 0) -> None:
         self.name = name
         self._server = server
         self._key = Ed25519PrivateKey.generate()
         self._agent = {"agent_version": "0.1.0", "agent_sha256": ""}
-        self._facts = {"hostname": name, "cpus": 8, "memory_mb": 64000, "addresses": ["192.0.2.10"], "gpus": []}
+        self._facts = {
+            "hostname": name,
+            "cpus": 8,
+            "memory_mb": 64000,
+            "addresses": ["192.0.2.10"],
+            "gpus": [{"index": number, "type": "simulated", "device": f"/dev/gpu{number}"} for number in range(gpus)],
+        }
         public = self._key.public_key()
         pem = public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
         ssh = public.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)

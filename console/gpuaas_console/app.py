@@ -6,6 +6,7 @@ from importlib import resources
 
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
@@ -29,7 +30,7 @@ from gpuaas_console.pages import (
 )
 from gpuaas_console.sessions import Sessions
 from gpuaas_console.settings import Settings
-from gpuaas_console.web import Failure, Page, signed_in
+from gpuaas_console.web import NO_STORE, Failure, Page, signed_in
 
 SECURITY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -129,7 +130,7 @@ async def _healthy(request: Request) -> Response:
 async def _static(request: Request) -> Response:
     name = request.path_params["name"]
     if name not in _STATIC:
-        return _not_found_page()
+        raise HTTPException(404)
     package, path, media_type = _STATIC[name]
     content = resources.files(package).joinpath(path).read_bytes()
     return Response(content, media_type=media_type, headers={"Cache-Control": "public, max-age=300"})
@@ -144,20 +145,19 @@ def _failed(request: Request, error: Exception) -> Response:
     html = view.render(name, failure=error, session=session, **place)
     # htmx swaps only successful answers; the live part of a page shows the error in its place.
     status = 200 if request.headers.get("HX-Request") else error.status
-    return HTMLResponse(html, status, {"Cache-Control": "no-store"})
+    return HTMLResponse(html, status, NO_STORE)
 
 
 def _not_found(request: Request, error: Exception) -> Response:
-    return _not_found_page()
-
-
-def _not_found_page() -> Response:
-    failure = Failure(404, "Page not found", "There is no page at this address.", "Start from the home page.")
-    return HTMLResponse(view.render("failure.html", failure=failure, session=None, project=""), 404)
+    return _plain(Failure(404, "Page not found", "There is no page at this address.", "Start from the home page."))
 
 
 def _internal(request: Request, error: Exception) -> Response:
-    failure = Failure(
-        500, "The console failed", "An error in the console; its log has the details.", "Reload the page."
-    )
-    return HTMLResponse(view.render("failure.html", failure=failure, session=None, project=""), 500)
+    why = "An error in the console; its log has the details."
+    return _plain(Failure(500, "The console failed", why, "Reload the page."))
+
+
+def _plain(failure: Failure) -> Response:
+    html = view.render("failure.html", failure=failure, session=None, project="")
+    # Starlette answers after an unexpected error outside of the middleware that adds these headers.
+    return HTMLResponse(html, failure.status, {**SECURITY, **NO_STORE})

@@ -1,9 +1,10 @@
-"""Pure: a change as a command line and as a curl call, so that people can repeat it without the console."""
+"""A change as a command line, a curl call and YAML, so that people can repeat it without the console."""
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+from gpuaas_cli import output
 from gpuaas_contract.actions import InvokeAction
 from gpuaas_contract.endpoint import AnyEndpoint
 from gpuaas_contract.instances import (
@@ -16,6 +17,7 @@ from gpuaas_contract.instances import (
 from gpuaas_sdk.client import request
 
 from gpuaas_console import view
+from gpuaas_console.web import Visit
 
 
 def member(body: MemberOperationRequest, instance: str, project: str) -> str:
@@ -67,6 +69,23 @@ def curl(server: str, endpoint: AnyEndpoint, body: Any, *, if_match: str = "", *
     if body is not None:
         words += ["-H", "Content-Type: application/json", "-d", msgspec.json.encode(body).decode()]
     return f'{view.line(*words)} -H "Authorization: Bearer $GPUAAS_TOKEN"'
+
+
+class Same(NamedTuple):
+    """A change in the forms in which people copy it."""
+
+    line: str
+    curl: str
+    yaml: str
+    """The content of the request; empty: it has none."""
+
+
+def same(visit: Visit, line: str, endpoint: AnyEndpoint, body: Any, *, if_match: str = "", **path: str) -> Same:
+    """Return a change of the project, or of the platform, in all forms."""
+    path |= {"project_id": visit.project} if "{project_id}" in endpoint.path else {}
+    content = msgspec.to_builtins(body)
+    yaml = output.encoded("yaml", content) if content else ""
+    return Same(line, curl(visit.session.client.server, endpoint, body, if_match=if_match, **path), yaml)
 
 
 def _pair(name: str, value: Any) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuaas_contract import instances
+from gpuaas_contract import instances, lifecycles
 from gpuaas_contract.catalog import ActionSpec, Manifest
 from gpuaas_contract.endpoint import AnyEndpoint
 from gpuaas_contract.errors import ApiError
@@ -34,6 +34,8 @@ class Act:
         return self.endpoint is instances.MEMBER_OPERATION_CREATE
 
 
+UP = ("running", "degraded")
+"""Statuses of an instance whose members can be changed, and which runs actions."""
 FORCE = "apps.operation.force"
 _MEMBERS = instances.MEMBER_OPERATION_CREATE
 ACTS: dict[str, Act] = {
@@ -90,7 +92,7 @@ def of_members(
     result = []
     for act in (act for act in ACTS.values() if act.verb in verbs):
         why = may_not[act.endpoint.permission]
-        if instance.status not in ("running", "degraded"):
+        if instance.status not in UP:
             why = why or f"The instance is {instance.status}; its members can be changed only while it runs."
         elif act.verb != "add" and not _can_start(manifest, roles, act.verb):
             why = why or f"No member is in a state from which {act.verb} can start."
@@ -98,11 +100,10 @@ def of_members(
     return result
 
 
-def readings(manifest: Manifest, instance: Instance, may_not: Mapping[str, str]) -> list[ActionSpec]:
-    """Return the tables of the app that the person can read now: actions need a running instance."""
-    if instance.status not in ("running", "degraded"):
-        return []
-    return [spec for spec in manifest.actions if spec.reading and not may_not[spec.permission]]
+def of_actions(manifest: Manifest, instance: Instance, may_not: Mapping[str, str]) -> list[tuple[ActionSpec, str]]:
+    """Return the actions of the app, and for those that are not possible now, why not."""
+    why = "" if instance.status in UP else f"The instance is {instance.status}; actions need it running."
+    return [(spec, may_not[spec.permission] or why) for spec in manifest.actions]
 
 
 def _can_start(manifest: Manifest, roles: Sequence[Role], verb: str) -> bool:
@@ -112,11 +113,14 @@ def _can_start(manifest: Manifest, roles: Sequence[Role], verb: str) -> bool:
     return any(not starts.isdisjoint(role.by_status) for role in roles if role.component_key in offering)
 
 
-def fits(manifest: Manifest, member: Member, verb: str) -> bool:
-    """Return whether the member's role offers the act and its state allows it."""
+def why_not_member(manifest: Manifest, member: Member, verb: str) -> str:
+    """Return why the act is not possible for a member; empty: it is."""
     role = next((role for role in manifest.roles if role.component_key == member.component_key), None)
+    if role is None or verb not in role.operations:
+        return f"The app offers no {verb} for {member.component_key}."
     starts = rules.MEMBER_STARTS.get(verb, frozenset())
-    return role is not None and verb in role.operations and member.status in starts
+    needed = ", ".join(status for status in lifecycles.MEMBER if status in starts)
+    return "" if member.status in starts else f"{verb} needs one of: {needed}."
 
 
 def permissions(manifest: Manifest) -> set[str]:

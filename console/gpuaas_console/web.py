@@ -229,6 +229,13 @@ def failure_of(error: Exception) -> Failure:
     raise error
 
 
+def refusal(error: errors.ApiError) -> str:
+    """Return why the platform refused a request, and the fix, to show in the form. Other errors are raised again."""
+    if error.status >= 500 or error.status == 401:
+        raise error
+    return f"{error.message} {error.fix}".strip()
+
+
 EXPECTED = (errors.ApiError, failures.Failure, NoAnswer)
 SIGN_IN_AGAIN = (errors.TokenMissing, errors.TokenInvalid, errors.TokenExpired)
 

@@ -12,6 +12,10 @@ from seeded import Console
 
 WIDTHS = (320, 1280, 2560)
 THEMES = ("light", "dark")
+GPUS = 4
+"""Of each simulated machine."""
+IN_README = {"instance": 1010, "operation": 1010}
+"""Page -> how much of its height the README shows: `console-PAGE.png`, to be copied to docs/images."""
 
 
 def main(folder: Path) -> int:
@@ -22,7 +26,7 @@ def main(folder: Path) -> int:
         cli = Cli(place / "home")
         with (
             serving(place / "server") as server,
-            seeded.demo_at_work(cli, server, place) as project_id,
+            seeded.demo_at_work(cli, server, place, gpus=GPUS) as project_id,
             seeded.console(cli, server, project_id, place) as console,
         ):
             _request_an_app(cli, place)
@@ -58,6 +62,10 @@ def _all(browser: Browser, console: Console, folder: Path) -> None:
             for width in WIDTHS:
                 page.set_viewport_size({"width": width, "height": 900})
                 page.screenshot(path=folder / f"{name}-{theme}-{width}.png", full_page=True)
+        if height := IN_README.get(name):
+            page.emulate_media(color_scheme="light")
+            page.set_viewport_size({"width": 1280, "height": height})
+            page.screenshot(path=folder / f"console-{name}.png")
     context.close()
 
 

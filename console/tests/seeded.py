@@ -48,12 +48,12 @@ class Console:
 
 
 @contextlib.contextmanager
-def demo_at_work(cli: Cli, server: Server, folder: Path) -> Iterator[str]:
+def demo_at_work(cli: Cli, server: Server, folder: Path, *, gpus: int = 0) -> Iterator[str]:
     """Six nodes with allocations, a controller of the demo app, and an instance named `lab`. Yield the project's id."""
     cli("login", "--server", server.url, "--name", "admin", given=f"{server.password}\n")
     cli("org", "create", "acme", "--admin", "admin")
     cli("project", "create", "research", "--org", "acme")
-    with at_work(cli, server, MACHINES):
+    with at_work(cli, server, MACHINES, gpus=gpus):
         for name in MACHINES[:5]:
             cli("allocation", "request", "--node", name, "--wait")
         cli("app", "register", str(TESTS / "demo_manifest.yaml"))

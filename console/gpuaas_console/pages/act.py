@@ -1,10 +1,8 @@
 """Change an instance or its members: consequences first, then a reason and, for dangerous acts, the typed name."""
 
-import asyncio
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 from gpuaas_cli.show import steps
@@ -19,7 +17,7 @@ from gpuaas_console import commands, controls, forms, view
 from gpuaas_console.controls import Act
 from gpuaas_console.pages import instance as of_instance
 from gpuaas_console.pages import pickers
-from gpuaas_console.web import Failure, Form, Visit
+from gpuaas_console.web import Failure, Form, Visit, refusal
 
 CHECK_S = 25.0
 """The platform waits up to ten seconds for the app's controller to answer a preview."""
@@ -47,9 +45,8 @@ class Subject:
     force: str
     """What force does, if the act and the person can use it."""
 
-    @property
-    def fitting(self) -> list[instances.Member]:
-        return [member for member in self.members if controls.fits(self.manifest, member, self.act.verb)]
+    def why_not(self, member: instances.Member) -> str:
+        return controls.why_not_member(self.manifest, member, self.act.verb)
 
     @property
     def roles(self) -> list[str]:
@@ -95,7 +92,6 @@ def _page(visit: Visit, subject: Subject, given: Form, body: Body, outcome: Outc
     }
     fields = forms.fields(schema, values, {}, outcome.errors, only) if subject.act.needs == "inputs" else []
     page = view.link("p", visit.project, "instances", subject.instance.instance_id)
-    path = {"project_id": visit.project, "instance_id": subject.instance.instance_id}
     return visit.page(
         "act.html",
         status=outcome.status,
@@ -114,8 +110,9 @@ def _page(visit: Visit, subject: Subject, given: Form, body: Body, outcome: Outc
         names=steps.names_of(subject.members),
         key=given.text("key") or uuid.uuid4().hex,
         checks_itself=not outcome.errors and visit.request.method == "GET" and _is_complete(subject, given),
-        line=_line(visit, subject, body),
-        curl=commands.curl(visit.session.client.server, subject.act.endpoint, body, **path),
+        same=commands.same(
+            visit, _line(visit, subject, body), subject.act.endpoint, body, instance_id=subject.instance.instance_id
+        ),
         back=page,
     )
 
@@ -135,7 +132,8 @@ async def _subject(visit: Visit, given: Form) -> Subject:
             "Go back to the instance.",
         )
     members, following = await visit.one_page(instances.MEMBER_LIST, chosen_page, instance_id=instance.instance_id)
-    machines, versions = await asyncio.gather(_machines(visit, act), _versions(visit, act, instance))
+    machines = await pickers.allocations(visit) if "machines" in act.needs else []
+    versions = await _versions(visit, instance) if act.needs == "version" else []
     members.sort(key=lambda item: (item.component_key, len(item.node_name), item.node_name))
     more = bool(following or given.text("page"))
     may_force = act.can_be_forced and not (await visit.may([controls.FORCE]))[controls.FORCE]
@@ -143,13 +141,7 @@ async def _subject(visit: Visit, given: Form) -> Subject:
     return Subject(act, instance, manifest, members, machines, versions, more, force)
 
 
-async def _machines(visit: Visit, act: Act) -> Sequence[forms.Choice]:
-    return await pickers.allocations(visit) if "machines" in act.needs else []
-
-
-async def _versions(visit: Visit, act: Act, instance: instances.Instance) -> list[str]:
-    if act.needs != "version":
-        return []
+async def _versions(visit: Visit, instance: instances.Instance) -> list[str]:
     offered = [item for item in await visit.calls().every(PROJECT_APP_LIST) if item.app_slug == instance.app_slug]
     offered.sort(key=lambda item: item.created_at, reverse=True)
     return [item.version for item in offered if item.version != instance.app_version]
@@ -171,14 +163,11 @@ def _body(subject: Subject, given: Form) -> tuple[Body, dict[str, str]]:
         return instances.UpgradeInstance(version=given.text("version") or newest, reason=reason), {}
     if verb == "reconfigure":
         inputs, errors = forms.read(subject.manifest.deploy_form, given, set(rules.changeable(subject.manifest)))
-        present = subject.instance.inputs
-        changed = {name: value for name, value in inputs.items() if value != _present(subject, present, name)}
+        present = {name: forms.default_of(subject.manifest.deploy_form, name) for name in inputs}
+        present |= subject.instance.inputs
+        changed = {name: value for name, value in inputs.items() if value != present[name]}
         return instances.ReconfigureInstance(inputs=changed, reason=reason), errors
     return (instances.Decommission if verb == "decommission" else instances.ChangeInstance)(reason=reason), {}
-
-
-def _present(subject: Subject, inputs: Mapping[str, Any], name: str) -> Any:
-    return inputs.get(name, forms.default_of(subject.manifest.deploy_form, name))
 
 
 def _is_complete(subject: Subject, given: Form) -> bool:
@@ -218,10 +207,7 @@ async def _send(
             instance_id=subject.instance.instance_id,
         )
     except ApiError as error:
-        if error.status >= 500 or error.status == 401:
-            raise
-        outcome.status = error.status
-        outcome.errors = {pickers.field_of(error): f"{error.message} {error.fix}".strip()}
+        outcome.errors, outcome.status = {pickers.field_of(error): refusal(error)}, error.status
         return None
     return answer
 

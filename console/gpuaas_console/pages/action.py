@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from gpuaas_console import commands, forms, view
 from gpuaas_console.pages import pickers
-from gpuaas_console.web import Failure, Visit
+from gpuaas_console.web import Failure, Visit, refusal
 
 WAIT_S = 20.0
 
@@ -37,12 +37,10 @@ async def show(visit: Visit) -> Response:
             operation, checked = (None, True) if is_check else (sent, False)
             notes = " ".join(sent.preview.notes) if sent.preview else ""
         except ApiError as error:
-            if error.status >= 500 or error.status == 401:
-                raise
-            errors, status = {pickers.field_of(error): f"{error.message} {error.fix}".strip()}, error.status
+            errors, status = {pickers.field_of(error): refusal(error)}, error.status
         if operation is not None and operation.status not in ENDED_OPERATION:
             return visit.go(view.link("p", visit.project, "operations", operation.operation_id))
-    path = {"project_id": visit.project, "instance_id": instance.instance_id, "action": name}
+    line = commands.action(instance.name, name, body, visit.project)
     choices = await pickers.every(visit, spec.input_schema, instance.app_slug)
     return visit.page(
         "action.html",
@@ -57,8 +55,7 @@ async def show(visit: Visit) -> Response:
         columns=spec.result.columns if spec.result else [],
         reason=visit.form.text("reason"),
         key=uuid.uuid4().hex,
-        line=commands.action(instance.name, name, body, visit.project),
-        curl=commands.curl(visit.session.client.server, ACTION_INVOKE, body, **path),
+        same=commands.same(visit, line, ACTION_INVOKE, body, instance_id=instance.instance_id, action=name),
         back=view.link("p", visit.project, "instances", instance.instance_id),
     )
 

@@ -1,13 +1,10 @@
 """The catalog of a project, and the page of one app version."""
 
-import contextlib
 from collections.abc import Sequence
-from typing import Any
 
 from gpuaas_contract import catalog
 from gpuaas_contract.controllers import CONTROLLER_LIST
 from gpuaas_contract.entitlement_requests import ENTITLEMENT_REQUEST_CREATE, OFFER_LIST
-from gpuaas_contract.errors import NotFound, PermissionDenied
 from starlette.responses import Response
 
 from gpuaas_console import needs
@@ -36,9 +33,7 @@ async def app(visit: Visit) -> Response:
     chosen = await calls.call(catalog.PROJECT_APP_GET, app_slug=slug, version=version)
     versions = [item for item in await calls.every(catalog.PROJECT_APP_LIST) if item.app_slug == slug]
     entitlements = [item for item in await calls.every(catalog.ENTITLEMENT_LIST) if item.app_slug == slug]
-    controllers: Sequence[Any] | None = None
-    with contextlib.suppress(NotFound, PermissionDenied):
-        controllers = [item for item in await calls.every(CONTROLLER_LIST) if item.app_slug == slug]
+    controllers = await or_none(calls.every(CONTROLLER_LIST))
     return visit.page(
         "app.html",
         app=chosen,
@@ -46,7 +41,7 @@ async def app(visit: Visit) -> Response:
         topologies=needs.topologies(chosen.manifest),
         versions=sorted(versions, key=lambda item: item.created_at, reverse=True),
         entitlement=entitlements[0] if entitlements else None,
-        controllers=controllers,
+        controllers=None if controllers is None else [item for item in controllers if item.app_slug == slug],
     )
 
 

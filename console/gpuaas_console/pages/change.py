@@ -13,7 +13,7 @@ from starlette.responses import Response
 from gpuaas_console import changes, commands, forms, view
 from gpuaas_console.changes import CHANGES, Change
 from gpuaas_console.pages import pickers, records
-from gpuaas_console.web import Failure, Form, Visit
+from gpuaas_console.web import Failure, Form, Visit, refusal
 
 CALL_S = 60.0
 
@@ -80,9 +80,7 @@ async def _send(
     except msgspec.ValidationError as error:
         return None, {"": str(error)}, 400
     except ApiError as error:
-        if error.status >= 500 or error.status == 401:
-            raise
-        return None, {pickers.field_of(error): f"{error.message} {error.fix}".strip()}, error.status
+        return None, {pickers.field_of(error): refusal(error)}, error.status
     return answer, {}, 200
 
 
@@ -140,9 +138,9 @@ def _page(
         after=change.next.format_map(_facts(answer)) if answer is not None and change.next and not checked else "",
         key=visit.form.text("key") or uuid.uuid4().hex,
         back=back,
-        line=commands.piped(stdin, words),
-        curl=commands.curl(
-            visit.session.client.server,
+        same=commands.same(
+            visit,
+            commands.piped(stdin, words),
             change.endpoint,
             None if change.endpoint.request is NoBody else body,
             if_match=etag if change.endpoint.guarded else "",

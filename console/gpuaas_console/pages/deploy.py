@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from gpuaas_console import commands, forms, needs, view
 from gpuaas_console.pages import pickers
-from gpuaas_console.web import Visit
+from gpuaas_console.web import Visit, refusal
 
 
 async def show(visit: Visit) -> Response:
@@ -24,9 +24,7 @@ async def show(visit: Visit) -> Response:
         try:
             sent = await _send(visit, body, dry_run=is_check)
         except ApiError as error:
-            if error.status >= 500 or error.status == 401:
-                raise
-            errors, status = {_field(error): f"{error.message} {error.fix}".strip()}, error.status
+            errors, status = {_field(error): refusal(error)}, error.status
         else:
             if not is_check:
                 return visit.go(view.link("p", visit.project, "operations", sent.operation.operation_id))
@@ -44,7 +42,6 @@ async def _page(
 ) -> Response:
     schema: dict[str, Any] = chosen.manifest.deploy_form
     choices = await pickers.every(visit, schema, chosen.app_slug)
-    path = {"project_id": visit.project}
     return visit.page(
         "deploy.html",
         status=code,
@@ -56,8 +53,7 @@ async def _page(
         errors=errors,
         checked=checked,
         key=visit.form.text("key") or uuid.uuid4().hex,
-        line=commands.deploy(body, visit.project),
-        curl=commands.curl(visit.session.client.server, INSTANCE_CREATE, body, **path),
+        same=commands.same(visit, commands.deploy(body, visit.project), INSTANCE_CREATE, body),
         topologies=needs.topologies(chosen.manifest),
         back=view.link("p", visit.project, "catalog", chosen.app_slug, chosen.version),
     )

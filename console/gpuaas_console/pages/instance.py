@@ -74,6 +74,7 @@ async def show(visit: Visit) -> Response:
         read_at=output.now(),
         details=details.of_members(members, manifest.details if manifest else {}),
         versions=details.versions(members),
+        record=output.encoded("yaml", output.plain(instance)),
     )
     return visit.page("instance.html", **values, **await _controls(visit, manifest, instance, roles.items, active))
 
@@ -102,11 +103,12 @@ async def _controls(
     if manifest is None:
         return {"whole": [], "some": [], "actions": [], "readings": [], "why_no_reset": "The manifest is missing."}
     may_not = await visit.may(controls.permissions(manifest))
+    offered = controls.of_actions(manifest, instance, may_not)
     return {
         "whole": controls.of_instance(manifest, instance, active, may_not),
         "some": controls.of_members(manifest, instance, roles, may_not),
-        "actions": [(spec, may_not[spec.permission]) for spec in manifest.actions],
-        "readings": controls.readings(manifest, instance, may_not),
+        "actions": offered,
+        "readings": [spec for spec, why in offered if spec.reading and not why],
         "why_no_reset": may_not[instances.BREAKER_RESET.permission],
     }
 

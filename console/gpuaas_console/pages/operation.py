@@ -87,13 +87,7 @@ async def take_exit(visit: Visit) -> Response:
         if not error:
             return visit.go(page)
     line = commands.leave(name, operation.operation_id, reason, visit.project)
-    path = {"project_id": visit.project, "operation_id": operation.operation_id}
-    curl = commands.curl(
-        visit.session.client.server,
-        operations.EXITS[chosen.name],
-        operations.TakeExit(reason=reason or "REASON"),
-        **path,
-    )
+    body = operations.TakeExit(reason=reason or "REASON")
     return visit.page(
         "exit.html",
         status=status,
@@ -102,8 +96,7 @@ async def take_exit(visit: Visit) -> Response:
         reason=reason,
         error=error,
         key=visit.form.text("key") or uuid.uuid4().hex,
-        line=line,
-        curl=curl,
+        same=commands.same(visit, line, operations.EXITS[chosen.name], body, operation_id=operation.operation_id),
         back=page,
     )
 
@@ -129,9 +122,7 @@ async def _take(
             operation_id=operation.operation_id,
         )
     except ApiError as error:
-        if error.status >= 500 or error.status == 401:
-            raise
-        return f"{error.message} {error.fix}", error.status
+        return web.refusal(error), error.status
     return "", 303
 
 

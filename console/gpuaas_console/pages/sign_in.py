@@ -1,9 +1,9 @@
 """Sign in with a password, a one-time link or the identity provider; sign out; list and end sessions."""
 
-import datetime
 import secrets
 from typing import Any
 
+from gpuaas_cli import output
 from gpuaas_contract import errors
 from gpuaas_contract.identity import LOGIN, Login
 from gpuaas_contract.sessions import OIDC_AUTHORIZE, OIDC_EXCHANGE, SESSION_END, SESSION_LIST, OidcExchange
@@ -47,7 +47,7 @@ async def link(request: Request) -> Response:
         return _page(request, "sign_in_step.html", heading="Sign in", text="This link works once.", url="")
     await _checked_form(request)
     folder = _settings(request).links
-    token = links.take(folder, code, _now()) if folder else ""
+    token = links.take(folder, code, output.now()) if folder else ""
     if not token:
         raise Failure(
             410,
@@ -76,7 +76,7 @@ async def provider(request: Request) -> Response:
     response.set_cookie(_STATE, start.state, httponly=True, samesite="lax", secure=_settings(request).https)
     # For the same reason the cookie of an earlier session does not come along: the session stores what will end it.
     name = web.cookie_name(_settings(request))
-    if session := _sessions(request).get(request.cookies.get(name, ""), _now()):
+    if session := _sessions(request).get(request.cookies.get(name, ""), output.now()):
         session.ends_with = start.state
     return response
 
@@ -105,7 +105,7 @@ async def out(request: Request) -> Response:
     form = await web.read_form(request)
     name = web.cookie_name(_settings(request))
     session_id = request.cookies.get(name, "")
-    session = _sessions(request).get(session_id, _now())
+    session = _sessions(request).get(session_id, output.now())
     if session and not secrets.compare_digest(form.text("csrf").encode(), session.csrf.encode()):
         raise web.forged()
     await _sessions(request).end(session_id)
@@ -137,7 +137,7 @@ async def _started(request: Request, token: str, target: str, *, borrowed: bool 
 async def _replaced(request: Request, token: str, *, borrowed: bool = False) -> str:
     """Start a session with a new id and end the one that the browser had. Return the new id."""
     old = request.cookies.get(web.cookie_name(_settings(request)), "")
-    session_id = await _sessions(request).start(token, _now(), borrowed=borrowed)
+    session_id = await _sessions(request).start(token, output.now(), borrowed=borrowed)
     if old:
         await _sessions(request).end(old)
     return session_id
@@ -175,7 +175,3 @@ def _sessions(request: Request) -> Sessions:
 def _settings(request: Request) -> Settings:
     result: Settings = request.app.state.settings
     return result
-
-
-def _now() -> datetime.datetime:
-    return datetime.datetime.now(datetime.UTC)

@@ -1,12 +1,18 @@
-// What pages do without the server: copy buttons, the state of the live connection, and open parts that stay open.
+// What pages do without the server: copy buttons, saved views, the state of the live connection, and open parts that stay
+// open.
 "use strict";
 
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copy]");
   if (!button) return;
+  if (!navigator.clipboard) { // a browser offers it to pages over HTTPS, and on this host
+    getSelection().selectAllChildren(button.previousElementSibling);
+    return;
+  }
   await navigator.clipboard.writeText(button.dataset.copy);
+  const label = button.textContent;
+  if (label !== "Copied") setTimeout(() => { button.textContent = label; }, 1500);
   button.textContent = "Copied";
-  setTimeout(() => { button.textContent = "Copy"; }, 1500);
 });
 
 const state = document.getElementById("live-state");
@@ -88,3 +94,48 @@ document.addEventListener("toggle", (event) => {
 setInterval(() => {
   if (document.visibilityState === "visible") document.querySelectorAll("details.reading[open]").forEach(read);
 }, 60000);
+
+// Views that people saved: names and addresses of this console, in this browser, for each person. Home has all of them, a
+// list has its own.
+const views = document.querySelector(".views");
+
+function saved() {
+  return JSON.parse(localStorage.getItem(`views of ${views.dataset.person}`) || "{}");
+}
+
+function save(changed) {
+  localStorage.setItem(`views of ${views.dataset.person}`, JSON.stringify(changed));
+  showViews();
+}
+
+function showViews() {
+  const here = ([, address]) => location.pathname === "/" || address.split("?")[0] === location.pathname;
+  views.querySelector("ul").replaceChildren(...Object.entries(saved()).filter(here).map(([name, address]) => {
+    const item = document.createElement("li");
+    const link = document.createElement("a");
+    const remove = document.createElement("button");
+    link.textContent = name;
+    link.href = new URL(address, location.origin).pathname + new URL(address, location.origin).search;
+    remove.textContent = "✕";
+    remove.className = "plain";
+    remove.setAttribute("aria-label", `Remove the view ${name}`);
+    remove.addEventListener("click", () => {
+      const { [name]: _, ...others } = saved();
+      save(others);
+    });
+    item.append(link, remove);
+    return item;
+  }));
+}
+
+if (views) {
+  views.hidden = false;
+  showViews();
+  views.querySelector("form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    const name = views.querySelector("input");
+    save({ ...saved(), [name.value]: location.pathname + location.search });
+    name.value = "";
+    views.querySelector("details").open = false;
+  });
+}
