@@ -150,7 +150,7 @@ class Worker:
     def _post(self, task_id: str, correlation_id: str, outcome: dict[str, Any]) -> bool:
         """Post the result until the platform accepts or drops it. Return False if the agent stopped before.
 
-        A result that the platform cannot read would be refused for ever, and its task would only end by its time
+        A result that the platform cannot read would be refused forever, and its task would only end by its time
         limit. It is posted as a failure instead, which states why."""
         backoff = wire.Backoff(self.stop)
         path, key = f"/node/v1/tasks/{task_id}/result", task_id
