@@ -14,8 +14,6 @@ WIDTHS = (320, 1280, 2560)
 THEMES = ("light", "dark")
 GPUS = 4
 """Of each simulated machine."""
-IN_README = {"instance": 1010, "operation": 1010}
-"""Page -> how much of its height the README shows: `console-PAGE.png`, to be copied to docs/images."""
 
 
 def main(folder: Path) -> int:
@@ -62,10 +60,6 @@ def _all(browser: Browser, console: Console, folder: Path) -> None:
             for width in WIDTHS:
                 page.set_viewport_size({"width": width, "height": 900})
                 page.screenshot(path=folder / f"{name}-{theme}-{width}.png", full_page=True)
-        if height := IN_README.get(name):
-            page.emulate_media(color_scheme="light")
-            page.set_viewport_size({"width": 1280, "height": height})
-            page.screenshot(path=folder / f"console-{name}.png")
     context.close()
 
 
