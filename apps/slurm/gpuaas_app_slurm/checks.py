@@ -119,7 +119,7 @@ def clock_of_slurmctld(machine: Machine, head: Reported, off_s: int) -> Finding:
     """Return the fault that the clock of slurmctld's machine is wrong."""
     side = "ahead of" if off_s > 0 else "behind"
     reason = f"the clock of {machine.name} is {abs(off_s)} s {side} the clocks of other machines of the cluster"
-    time_service = head.report.time_service if head.report else ""
+    time_service = head.report.time_service if head.report else None
     return Finding("ClockOff", "degraded", reason, _set_clock(machine, time_service, off_s))
 
 
@@ -394,7 +394,7 @@ def _clock(machine: Machine, reported: Reported) -> Iterator[Finding]:
         return
     side = "ahead of" if reported.clock_off_s > 0 else "behind"
     reason = f"the clock of {machine.name} is {abs(reported.clock_off_s)} s {side} the clock of slurmctld"
-    time_service = reported.report.time_service if reported.report else ""
+    time_service = reported.report.time_service if reported.report else None
     yield Finding("ClockOff", "degraded", reason, _set_clock(machine, time_service, reported.clock_off_s))
 
 
@@ -402,10 +402,13 @@ def _largest_files(machine: Machine, folder: str) -> str:
     return f"gpuaas ssh {machine.name} --root -- 'sudo du -xak {folder} | sort -n | tail'"
 
 
-def _set_clock(machine: Machine, time_service: str, off_s: int) -> str:
-    """A time service sets a clock that is far off when it starts. Later it corrects only small differences."""
+def _set_clock(machine: Machine, time_service: str | None, off_s: int) -> str:
+    """A time service sets a clock that is far off when it starts. Later it corrects only small differences. None: it is
+    not known whether the machine has one."""
     if not LOGIN_BEHIND_S < off_s < LOGIN_AHEAD_S:
         return f"set it at the machine's console, because it refuses every certificate. {_try_login(machine)}"
+    if time_service is None:
+        return f"restart its time service, for example: {machine.as_root('systemctl restart systemd-timesyncd')}"
     if time_service:
         return machine.as_root(f"systemctl restart {time_service}")
     return f"no time service is installed there, install one: {machine.as_root('apt-get install -y systemd-timesyncd')}"

@@ -615,6 +615,11 @@ def test_the_fix_of_a_clock_names_the_time_service_of_the_machine(service: str, 
     assert found(node(report=report, clock_off_s=30))[0].fix.endswith(command)
 
 
+def test_the_fix_of_a_clock_does_not_claim_that_a_machine_without_a_report_has_no_time_service() -> None:
+    fix = found(node(report=None, is_stale=True), DirectLook(clock_off_s=-120))[0].fix
+    assert ("install" not in fix, "sudo systemctl restart systemd-timesyncd" in fix) == (True, True)
+
+
 @pytest.mark.parametrize(("off_s", "is_open"), [(599, True), (600, False), (-3599, True), (-3600, False)])
 def test_the_fix_of_a_clock_is_at_the_console_if_no_login_is_possible(off_s: int, is_open: bool) -> None:
     assert ("console" not in found(node(clock_off_s=off_s))[0].fix) == is_open

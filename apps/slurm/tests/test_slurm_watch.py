@@ -376,6 +376,15 @@ def test_a_report_that_does_not_change_becomes_stale_and_a_new_one_is_fresh_agai
     assert not (look(seen).nodes or {})["gpu-2"].is_stale
 
 
+def test_the_clock_of_the_machine_of_slurmctld_is_not_compared_with_itself(slurm: Slurm) -> None:
+    """If it was set back, the newest report of this machine comes from the future: workers show what is wrong."""
+    seen: dict[str, Any] = {}
+    for up in (1, 2):
+        slurm.own_report({"t": int(time.time()) + 120, "up": up})
+        own = look(seen).own
+    assert (own.is_stale, own.clock_off_s) == (False, 0)
+
+
 @pytest.mark.parametrize(("ahead_s", "shown_s"), [(60, 60), (-45, -45), (4, 0)])
 def test_a_clock_that_is_far_off_is_shown_after_the_second_report(
     slurm: Slurm, slurmd_port: int, ahead_s: int, shown_s: int
