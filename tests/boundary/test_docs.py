@@ -1,6 +1,8 @@
-"""The pages people read: links lead somewhere, and every command printed is one that can be typed."""
+"""What people read: links of pages lead somewhere, and every command on a page or in a message can be typed."""
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,9 +11,18 @@ from gpuaas_cli.runner import reach
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("apps/*/docs/**/*.md")])
+SOURCES = sorted(
+    file
+    for folder in ("*/gpuaas_*", "apps/*/gpuaas_*")
+    for file in ROOT.glob(f"{folder}/**/*.py")
+    if "gpuaas " in file.read_text()
+)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _COMMAND = re.compile(r"(?:^(?:\$ )?|`)gpuaas ([a-z][^`|;&)\n]*)", re.MULTILINE)
 _OPTION = re.compile(r"(?<=\s)--?[a-z][a-z-]*")
+_IN_MESSAGE = re.compile(r"(?<![\w/.-])gpuaas ([a-z][^`|;&)'\n]*)")
+NO_COMMANDS = ("custody ", "tls ", "credential delivery ", "describe shows ")
+"""Labels of keys, and a command that prose names."""
 _FLAGS = frozenset(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", flags.HELP))
 
 
@@ -69,6 +80,33 @@ def _flaw(typed: str, options_of: dict[str, set[str]]) -> str:
 def test_every_command_on_a_page_exists_with_its_options(page: Path, options_of: dict[str, set[str]]) -> None:
     typed = [line.strip() for line in _COMMAND.findall(page.read_text())]
     assert {line: flaw for line in typed if (flaw := _flaw(line, options_of))} == {}
+
+
+@pytest.mark.parametrize("file", SOURCES, ids=_named)
+def test_every_command_in_a_message_exists_with_its_options(file: Path, options_of: dict[str, set[str]]) -> None:
+    typed = [line for text in _texts(ast.parse(file.read_text())) for line in _typed(text)]
+    assert {line: flaw for line in typed if (flaw := _flaw(line, options_of))} == {}
+
+
+def _texts(module: ast.Module) -> Iterator[str]:
+    """Yield the texts of a module without its docstrings. What is known only when it runs is VALUE."""
+    inner: set[int] = set()
+    for node in ast.walk(module):
+        if isinstance(node, ast.Expr):
+            inner.add(id(node.value))
+        elif isinstance(node, ast.JoinedStr):
+            inner |= {id(part) for part in node.values}
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "VALUE" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inner:
+            yield node.value
+
+
+def _typed(text: str) -> Iterator[str]:
+    """Yield the commands of a message. Prose may follow one after a comma or a full stop."""
+    for line in _IN_MESSAGE.findall(text):
+        words = re.split(r"[,.]\s|[,.:]$", line)[0].strip()
+        if not words.startswith(NO_COMMANDS) and "VALUE" not in " ".join(words.split()[:2]) and "--help" not in words:
+            yield words
 
 
 def test_the_glossary_defines_each_term_once() -> None:

@@ -132,11 +132,7 @@ async def _require_slurm(op: Operation, head: Machine) -> None:
         if not check.ok and not op.force:
             raise Refused(check.reason, fix="gpuaas member repair makes Slurm run again; then request it again")
     text = await apply.unedited(head, op.instance.instance_id, (inputs,))
-    if config.present(text).is_held:
-        raise Refused(
-            "an upgrade of this cluster is not finished, and no job starts until it is",
-            fix="retry or undo the upgrade: gpuaas op list",
-        )
+    apply.refuse_held(config.present(text))
 
 
 async def _refuse_two_keys(op: Operation, head: Machine) -> None:

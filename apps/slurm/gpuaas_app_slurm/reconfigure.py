@@ -8,7 +8,7 @@ from gpuaas_sdk.machine import Machine
 
 from gpuaas_app_slurm import changes, previews, reports, roles
 from gpuaas_app_slurm.settings import Settings
-from gpuaas_app_slurm.workload import apply, config, nodes, reporter
+from gpuaas_app_slurm.workload import apply, config, hold, nodes, reporter
 
 
 async def reconfigure(op: Operation, settings: Settings) -> None:
@@ -21,6 +21,8 @@ async def reconfigure(op: Operation, settings: Settings) -> None:
 async def undo(op: Operation, settings: Settings) -> None:
     """Return to the inputs before. Jobs that were submitted to a partition that is removed again stop this."""
     before, after = config.parse_inputs(op.inputs_before), config.parse_inputs(op.inputs_after)
+    if await op.on(roles.controller_of(op.members), hold.is_held, patience_s=settings.reach_s):
+        return  # an upgrade is not finished, so the change was refused, or cancelled before that: it changed nothing
     await _change(op, before, (after, before), settings, "put the settings back", "remember the settings of before")
 
 

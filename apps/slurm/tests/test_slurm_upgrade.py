@@ -13,7 +13,7 @@ from crashes import ended_despite_crash
 from gpuaas_app_slurm import controller, losses, worker_groups
 from gpuaas_app_slurm.workload import backup, config, footprint, state, versions
 from gpuaas_app_slurm_conformance.fake_slurm import FakeJob, running
-from gpuaas_app_slurm_conformance.fresh_machines import QUICK, NewCluster, new_cluster
+from gpuaas_app_slurm_conformance.fresh_machines import QUICK, NewCluster, hangs_or_ends, new_cluster
 from gpuaas_sdk.controller import Instance
 from gpuaas_sdk.failures import Permanent, Refused
 from gpuaas_sdk.installs import bundle, package_changes
@@ -261,6 +261,21 @@ async def test_a_failed_upgrade_is_undone_after_its_canary_was_repaired_by_an_op
         cluster.platform.compensate(failed.operation_id)
         undone = await cluster.platform.ended(failed.operation_id)
         assert (undone.status, shown(cluster)) == ("cancelled", everywhere(OLD)), undone.error
+
+
+async def test_a_change_of_settings_that_is_cancelled_during_an_unfinished_upgrade_has_nothing_to_undo() -> None:
+    async with deployed() as cluster:
+        cluster.faults.broken_units = {"gpu-2 slurmd", "gpu-3 slurmd"}
+        assert (await upgrade(cluster)).status == "failed"
+        assert is_held(cluster)
+        head = cluster.host("gpu-1")
+        head.hangs_after = 0
+        asked = cluster.platform.reconfigure(now(cluster), {"default_time": "02:00:00"}).operation_id
+        assert await hangs_or_ends(cluster, "gpu-1", asked)
+        head.hangs_after = None
+        cluster.platform.cancel(asked)
+        ended = await cluster.platform.ended(asked)
+        assert (ended.status, is_held(cluster)) == ("cancelled", True), ended.error
 
 
 async def test_a_worker_that_fails_later_stops_the_upgrade_and_later_workers_stay_untouched() -> None:

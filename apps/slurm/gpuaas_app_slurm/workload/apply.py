@@ -61,12 +61,17 @@ async def require_changeable(
 async def _unheld(machine: Machine, instance_id: str, known: Sequence[config.Inputs]) -> config.Present:
     """Return what slurm.conf has. Refuse an edited file, and a cluster whose upgrade is not finished."""
     present = config.present(await unedited(machine, instance_id, known))
+    refuse_held(present)
+    return present
+
+
+def refuse_held(present: config.Present) -> None:
+    """Refuse to change a cluster whose upgrade is not finished."""
     if present.is_held:
         raise Refused(
             "an upgrade of this cluster is not finished, and no job starts until it is",
-            fix="retry or undo the upgrade: gpuaas op list",
+            fix="gpuaas get operations shows the upgrade: retry or undo it. If it has no exits, request it again",
         )
-    return present
 
 
 async def unedited(machine: Machine, instance_id: str, known: Sequence[config.Inputs]) -> str:

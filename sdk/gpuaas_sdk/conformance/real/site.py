@@ -73,7 +73,7 @@ async def place(site: Site, client: Client, subject: Subject) -> Place:
     if len(free) < least:
         raise CannotUse(
             f"A deploy needs {least} machines, and the project has {len(free)} that no instance uses. Get more: "
-            "gpuaas allocation create"
+            "gpuaas allocation request"
         )
     return Place(client, site.project, subject, free, version=version)
 
