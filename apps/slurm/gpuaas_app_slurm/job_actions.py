@@ -102,7 +102,8 @@ async def read_usage(op: Operation) -> dict[str, Any]:
     since, until = asked.since or now - datetime.timedelta(days=30), asked.until or now
     if until <= since:
         raise Refused(f"until ({until}) is not after since ({since})", fix="choose a later time for until")
-    period = int(since.timestamp()), int(until.timestamp())
+    # sacct reads no time before 1970.
+    period = max(0, int(since.timestamp())), max(0, int(until.timestamp()))
     reading = await job_records.read(head, *period)
     note = f"Jobs that started from {since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC, read {now:%Y-%m-%d %H:%M}."
     missing = "" if reading.is_whole else " Some may be missing: slurmctld has not sent all ended jobs to slurmdbd yet."

@@ -296,6 +296,19 @@ async def test_a_reservation_is_created_listed_and_removed(cluster: Cluster) -> 
     assert "there is no reservation course" in error(await cluster.act("reservation.remove", name="course"))
 
 
+@pytest.mark.parametrize("seconds", [253402300800, 16_725_225_600_000, 2**63 - 1])
+async def test_a_time_after_the_last_year_of_the_calendar_hides_no_job_and_no_reservation(
+    cluster: Cluster, seconds: int
+) -> None:
+    """Everyone can submit such a job: `sbatch --begin=now+500000weeks`."""
+    cluster.slurm.jobs = [FakeJob(7), FakeJob(8, node="", started_at=seconds)]
+    assert rows(await cluster.act("queue.read"), "job_id", "started_at") == [("7", None), ("8", None)]
+    await cluster.act("reservation.create", name="far", minutes=60, users=["ada"], node_count=1)
+    cluster.slurm.queue.reservations["far"] |= {"start_time": {"set": True, "number": seconds}}
+    assert rows(await cluster.act("reservation.list"), "name", "starts_at") == [("far", None)]
+    assert rows(await cluster.act("reservation.remove", name="far"), "name") == []
+
+
 async def test_a_reservation_needs_nodes_or_their_number(cluster: Cluster) -> None:
     ended = await cluster.act("reservation.create", name="course", minutes=60, users=["ada"])
     assert "either nodes or node_count" in error(ended)

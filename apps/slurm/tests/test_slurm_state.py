@@ -1,5 +1,6 @@
 """Checks of nodes and jobs, on answers recorded from real daemons (samples/)."""
 
+import json
 from pathlib import Path
 
 import msgspec
@@ -53,6 +54,15 @@ def test_a_draining_node_names_its_jobs_and_their_end() -> None:
     assert check.reason.startswith("2 jobs still on gpu-2: ")
     assert "2 (researcher, ends by " in check.reason
     assert "3 (researcher)" in check.reason
+
+
+@pytest.mark.parametrize("seconds", [253402300799, 253402300800, 16_725_225_600_000, 2**63 - 1])
+def test_a_job_that_begins_after_the_last_year_of_the_calendar_has_no_known_time(seconds: int) -> None:
+    """Everyone can submit it: `sbatch --begin=now+500000weeks`. Every operation that reads the queue would fail."""
+    moment = {"set": True, "number": seconds}
+    raw = {"job_id": 7, "job_state": ["PENDING"], "start_time": moment, "end_time": moment}
+    (job,) = state.parse_jobs(json.dumps({"jobs": [raw]}))
+    assert (job.job_id, job.started_at, job.ends_at) == (7, None, None)
 
 
 def test_a_job_is_over_when_its_nodes_have_released_it() -> None:

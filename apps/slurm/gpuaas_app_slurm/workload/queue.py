@@ -3,7 +3,6 @@
 What a person asks for runs as the person's own Unix account, never as root: then Slurm and the kernel decide what the
 person may do, also if a path in a job leads to the file of another person. Every value is an argument of its own."""
 
-import datetime
 import re
 import secrets
 import shlex
@@ -186,8 +185,8 @@ def _queued(raw: dict[str, Any]) -> QueuedJob:
         raw.get("nodes") or None,
         _number(raw.get("cpus", {})) or 0,
         sum(int(count) for count in re.findall(r"(?:^|,)gres/gpu=(\d+)", tres)),
-        _moment(raw.get("submit_time", {})),
-        _moment(raw.get("start_time", {})),
+        _shown(raw.get("submit_time", {})),
+        _shown(raw.get("start_time", {})),
         _number(raw.get("time_limit", {})),
         raw.get("comment", ""),
     )
@@ -197,9 +196,9 @@ def _number(value: dict[str, Any]) -> int | None:
     return int(value["number"]) if value.get("set") and not value.get("infinite") else None
 
 
-def _moment(value: dict[str, Any]) -> str | None:
-    seconds = _number(value)
-    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat() if seconds else None
+def _shown(value: dict[str, Any]) -> str | None:
+    moment = state.moment(value)
+    return moment.isoformat() if moment else None
 
 
 def _refusal(ran: Ran, what: str, fix: str) -> Permanent | Temporary:

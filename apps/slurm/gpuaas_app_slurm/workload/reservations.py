@@ -36,8 +36,9 @@ class Reservation(msgspec.Struct, frozen=True):
     nodes: str
     node_count: int
     logins: str
-    starts_at: str
-    ends_at: str
+    starts_at: str | None
+    """None for a time after the last year of the calendar."""
+    ends_at: str | None
     flags: str | None
 
 
@@ -117,11 +118,12 @@ def _reservation(raw: dict[str, Any]) -> Reservation:
         raw.get("node_list", ""),
         raw.get("node_count", 0),
         raw.get("users", ""),
-        _moment(raw["start_time"]),
-        _moment(raw["end_time"]),
+        _shown(raw["start_time"]),
+        _shown(raw["end_time"]),
         ",".join(raw.get("flags", ())) or None,
     )
 
 
-def _moment(value: dict[str, Any]) -> str:
-    return datetime.datetime.fromtimestamp(value["number"], datetime.UTC).isoformat()
+def _shown(value: dict[str, Any]) -> str | None:
+    moment = state.moment(value)
+    return moment.isoformat() if moment else None

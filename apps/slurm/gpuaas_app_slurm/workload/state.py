@@ -31,6 +31,9 @@ WORKING = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
 BACK = "If the machine is back already: scontrol update nodename={} state=resume"
 HOSTS_MAX = 65_536
 """As many nodes as one cluster of Slurm can have. A longer list is no list of nodes and would fill the memory."""
+LATEST_S = 253_370_764_800
+"""The year 9999 begins. Slurm takes later times from people, for which Python has no date. The last year is left out,
+because in the time zone of a reader its end can be in the next one."""
 REBOOTING = frozenset({"REBOOT_REQUESTED", "REBOOT_ISSUED"})
 """Flags of a node from the request of `scontrol reboot` until its slurmd registers again. A node that is not back after
 `ResumeTimeout` loses them and is DOWN."""
@@ -380,9 +383,9 @@ def _job(raw: dict[str, Any]) -> Job:
         job_id=raw["job_id"],
         user=raw.get("user_name", ""),
         state="+".join(raw.get("job_state", [])),
-        started_at=_moment(raw.get("start_time", {})),
+        started_at=moment(raw.get("start_time", {})),
         # For a job without a time limit, Slurm reports an end time that is a year away.
-        ends_at=None if raw.get("time_limit", {}).get("infinite") else _moment(raw.get("end_time", {})),
+        ends_at=None if raw.get("time_limit", {}).get("infinite") else moment(raw.get("end_time", {})),
         nodes=hosts(raw.get("nodes", "")),
         required_nodes=hosts(raw.get("required_nodes", "")),
         gpus=sum(int(count) for count in gpus),
@@ -392,6 +395,12 @@ def _job(raw: dict[str, Any]) -> Job:
         is_batch=raw.get("batch_flag", True),
         submit_host=raw.get("allocating_node", ""),
     )
+
+
+def moment(number: dict[str, Any]) -> datetime.datetime | None:
+    """Return a time as Slurm prints it in JSON; None if it has none, or one that the calendar does not have."""
+    known = number.get("set") and not number.get("infinite") and 0 < number.get("number", 0) < LATEST_S
+    return datetime.datetime.fromtimestamp(number["number"], datetime.UTC) if known else None
 
 
 def gpu_count(gres: str) -> int:
@@ -404,11 +413,6 @@ def _minutes(number: dict[str, Any]) -> float | None:
     if number.get("infinite"):
         return float("inf")
     return float(number["number"]) if number.get("set") else None
-
-
-def _moment(number: dict[str, Any]) -> datetime.datetime | None:
-    known = number.get("set") and not number.get("infinite") and number.get("number", 0) > 0
-    return datetime.datetime.fromtimestamp(number["number"], datetime.UTC) if known else None
 
 
 def running_version(config_text: str) -> str:
