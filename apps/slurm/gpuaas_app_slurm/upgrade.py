@@ -168,6 +168,7 @@ async def _check(move: Move, before: config.Inputs, head: Machine) -> list[packa
     for node in await nodes.read_all(head):
         state.refuse_reboot(node.name, node)
     await apply.unedited(head, op.instance.instance_id, (before,))
+    await apply.refuse_job_losses(head, move.inputs.scheduler)
     planned = await version_changes.plan(move)
     if before.rest_api:
         rest.refuse_without_packages(planned[move.controller.node_name].specs)

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from gpuaas_app_slurm import controller
 from gpuaas_app_slurm.settings import Settings
-from gpuaas_app_slurm.workload import facts, footprint, job_records, observed, people, queue, rest, users
+from gpuaas_app_slurm.workload import facts, footprint, job_records, nodes, observed, people, queue, rest, users
 from gpuaas_contract.catalog import StewardSpec
 from gpuaas_contract.permissions import CONTROLLER_KEYS
 from gpuaas_sdk.controller import App, Gauges, Instance, Member, RunnerSettings
@@ -237,6 +237,8 @@ class FakeSlurm:
                 if self.on_jobs_read:
                     self.on_jobs_read(name)
                 return _json(jobs=[job.as_json() for job in self.jobs if job.node == name])
+            case nodes.COUNT:
+                return Ran(0, "".join(f"{job.job_id}\n" for job in self.jobs), "")
             case ("squeue", "--json") if self.queue_fails_at_close and "down" in self.closed.values():
                 return Ran(1, "", "slurm_load_jobs error: Invalid argument")
             case ("squeue", "--json"):

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
+import pytest
 from crashes import ended_despite_crash
 from gpuaas_app_slurm import controller
 from gpuaas_app_slurm.workload import config, footprint
@@ -94,6 +95,21 @@ async def test_settings_that_slurm_reads_and_does_not_use_are_taken_back() -> No
         ended = await change(cluster, extra_settings={"MessageTimeout": 30})
         assert "MessageTimeout is not shown, not 30" in ended.error.message
         assert conf(cluster) == old
+
+
+@pytest.mark.parametrize(("jobs", "extra", "needed"), [(6, {"MaxJobCount": 11}, 12), (5001, {}, 10002)])
+async def test_a_limit_with_which_slurmctld_would_drop_jobs_is_refused(
+    jobs: int, extra: dict[str, int], needed: int
+) -> None:
+    """It reads its state again with each change of its settings, and leaves out the jobs over the limit."""
+    async with deployed(extra_settings={"MaxJobCount": 100_000}) as cluster:
+        old, cluster.slurm.jobs = conf(cluster), [FakeJob(number) for number in range(1, jobs + 1)]
+        ended = await change(cluster, extra_settings=extra)
+        assert (ended.error.failure_class, conf(cluster)) == ("refused", old)
+        assert f"use {needed} or more for MaxJobCount" in ended.error.fix
+        cluster.slurm.jobs.pop()
+        ended = await change(cluster, extra_settings=extra)
+        assert ended.status == "succeeded", ended.error
 
 
 async def test_a_change_is_refused_while_slurmctld_does_not_answer() -> None:

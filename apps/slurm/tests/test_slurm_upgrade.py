@@ -181,6 +181,18 @@ async def test_the_database_of_a_large_cluster_may_be_saved_and_restored_for_an_
             assert [limit_s for text, limit_s in ran if script in text] == [3600]
 
 
+@pytest.mark.parametrize("inputs", [{"partitions": []}, {"extra_settings": {"MaxJobCount": 2}}])
+async def test_an_upgrade_is_refused_if_its_inputs_would_end_jobs(inputs: dict[str, Any]) -> None:
+    async with deployed(partitions=[{"name": "short"}]) as cluster:
+        cluster.slurm.jobs = [FakeJob(7, partition="short"), FakeJob(8)]
+        version = add_version(cluster, NEW)
+        operation = cluster.platform.request(now(cluster), "upgrade", to_version=version, inputs=inputs)
+        ended = await cluster.platform.ended(operation.operation_id)
+        assert (ended.status, installed(cluster)) == ("failed", everywhere(OLD))
+        assert ended.error.failure_class == "refused"
+        assert not is_held(cluster)
+
+
 async def test_a_machine_with_the_old_slurm_does_not_join_while_an_upgrade_has_not_ended() -> None:
     async with deployed() as cluster:
         cluster.faults.broken_units = {"gpu-3 slurmd"}

@@ -33,6 +33,7 @@ async def change(
     if not answers.ok:
         await _put_back(machine, settings, progress, "")
         raise Refused(answers.reason, fix="gpuaas member repair makes slurmctld run again; then request it again")
+    await _refuse_fewer_jobs(machine, inputs.scheduler)
     await _close_removed(machine, inputs.scheduler)
     await progress(f"changing the settings of Slurm on {machine.hostname}")
     await machine.put(config.SLURM_CONF, wanted)
@@ -55,7 +56,13 @@ async def require_changeable(
 ) -> None:
     """Refuse a change that cannot work now. Changes nothing."""
     await _unheld(machine, instance_id, known)
-    await _refuse_jobs_in(machine, choices.removed(inputs.scheduler, await nodes.partitions_text(machine)))
+    await refuse_job_losses(machine, inputs.scheduler)
+
+
+async def refuse_job_losses(machine: Machine, wanted: choices.Choices) -> None:
+    """Refuse settings with which slurmctld would end jobs that it has now. Changes nothing."""
+    await _refuse_fewer_jobs(machine, wanted)
+    await _refuse_jobs_in(machine, choices.removed(wanted, await nodes.partitions_text(machine)))
 
 
 async def _unheld(machine: Machine, instance_id: str, known: Sequence[config.Inputs]) -> config.Present:
@@ -101,6 +108,11 @@ async def _close_removed(machine: Machine, wanted: choices.Choices) -> None:
     except Refused:
         await _set_all(machine, removed)
         raise
+
+
+async def _refuse_fewer_jobs(machine: Machine, wanted: choices.Choices) -> None:
+    if wanted.jobs_max < choices.jobs_max(await nodes.show(machine, "config")):
+        choices.refuse_fewer_jobs(wanted, await nodes.count_jobs(machine))
 
 
 async def _refuse_jobs_in(machine: Machine, removed: dict[str, str]) -> None:

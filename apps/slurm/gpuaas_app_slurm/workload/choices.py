@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
-from gpuaas_sdk.failures import Permanent
+from gpuaas_sdk.failures import Permanent, Refused
 
 Preemption = Literal["off", "requeue", "cancel"]
 
@@ -27,6 +27,9 @@ EXTRA_KEYS = frozenset(
 )
 """Keys of slurm.conf that `extra_settings` may have; the deploy form has a schema for each. They are numbers, times and
 levels of the scheduler. None runs a program, names a user, a path, a plugin or a key, or is decided by this app."""
+
+JOBS_DEFAULT = 10_000
+"""MaxJobCount of Slurm if the setting is not there."""
 
 _VALUE = re.compile(r"[^\x00-\x1f\x7f#\"'\\]{1,500}")
 
@@ -61,6 +64,11 @@ class Choices(msgspec.Struct, frozen=True):
     @property
     def names(self) -> frozenset[str]:
         return frozenset(partition.name for partition in self.partitions)
+
+    @property
+    def jobs_max(self) -> int:
+        """How many jobs slurmctld keeps at a time."""
+        return int(self.extra.get("MaxJobCount", JOBS_DEFAULT))
 
 
 def check(choices: Choices) -> None:
@@ -139,6 +147,23 @@ def differences(wanted: Choices, config_text: str, partitions_text: str) -> tupl
     for partition in wanted.partitions:
         other += _differences_of(partition, present.get(partition.name))
     return tuple(other)
+
+
+def jobs_max(config_text: str) -> int:
+    """Return how many jobs the running slurmctld keeps at a time."""
+    shown = re.search(r"^MaxJobCount\s*=\s*(\d+)", config_text, re.MULTILINE)
+    return int(shown[1]) if shown else JOBS_DEFAULT
+
+
+def refuse_fewer_jobs(wanted: Choices, jobs: int) -> None:
+    """Refuse a MaxJobCount that is not far above the number of jobs. slurmctld reads its state again with the new
+    setting and drops the jobs over it: running ones end, queued ones are gone. People submit jobs meanwhile."""
+    if 2 * jobs > wanted.jobs_max:
+        raise Refused(
+            f"Slurm has {jobs} jobs, with those that ended in the last minutes, and would drop jobs, also running "
+            f"ones, with MaxJobCount {wanted.jobs_max}",
+            fix=f"use {2 * jobs} or more for MaxJobCount in extra_settings, or wait until there are fewer jobs",
+        )
 
 
 def removed(wanted: Choices, partitions_text: str) -> dict[str, str]:

@@ -21,6 +21,7 @@ CANARY_SPARE_S = 180
 LATE = "did not end within"
 TIMED_OUT = (124, 137)
 """Exit statuses of `timeout` for a command that it ended."""
+COUNT = ("squeue", "--array", "--noheader", "--states=all", "--format=%i")
 HOLDS_NODE = "running,completing,suspended,configuring,stopped,signaling,stage_out"
 
 
@@ -80,6 +81,11 @@ async def runs_jobs_of_people(controller: Machine, name: str) -> bool:
 
 async def jobs_of_cluster(controller: Machine) -> tuple[state.Job, ...]:
     return state.parse_jobs((await _query(controller, "squeue", "--json")).stdout)
+
+
+async def count_jobs(controller: Machine) -> int:
+    """Return how many jobs slurmctld keeps: those that have ended too, and each job of an array."""
+    return len((await _query(controller, *COUNT)).stdout.split())
 
 
 async def cancel_all_jobs(controller: Machine, *, timeout_s: float, progress: Show) -> Check:

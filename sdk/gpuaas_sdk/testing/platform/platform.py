@@ -151,11 +151,12 @@ class FakePlatform:
         stop_after_failures: int = 0,
         replacements: Sequence[str] = (),
         to_version: str = "",
+        inputs: dict[str, Any] | None = None,
     ) -> Operation:
         """Request an operation; without `targets` it concerns every live member.
 
         `replacements` lists the node that each target of a `replace` moves to. Before an upgrade, add its version with
-        `add_version`. The breaker of the role may refuse an add and a replace, see `breaker`."""
+        `add_version`; `inputs` are those that it changes. The breaker of the role may refuse an add and a replace, see `breaker`."""
         if kind in JOINING:
             self.breakers.check(instance.instance_id, component_key)
         if to_version and to_version not in self.records.manifests:
@@ -174,6 +175,7 @@ class FakePlatform:
                 stop_after_failures=stop_after_failures,
                 replacements=moves,
                 to_version=to_version,
+                inputs={**instance.inputs, **inputs} if inputs else {},
             ),
         )
 
