@@ -116,6 +116,7 @@ async def _stop(head: Machine) -> None:
 
 async def _restore(move: Move, head: Machine) -> None:
     now = await backup.read(head, backup.AFTER)
+    await backup.require_whole(head)
     await backup.restore(head)
     first = now.next_job_id if now else 0
     await hold.keep(head, move.op.instance.instance_id, move.inputs, first)

@@ -96,6 +96,7 @@ async def _hold(op: Operation, head: Machine, present: config.Inputs, settings: 
 async def _check(move: Move, present: config.Inputs, head: Machine, before: backup.Queue) -> None:
     """Refuse what cannot work while nothing has changed, and show what is lost."""
     await reports.head(move.op)
+    await backup.require_whole(head)
     now = await backup.queue_now(head, move.op.id)
     lost = losses.sentences(losses.losses(before, now), before, now)
     log.info("rollback.losses", sentences=lost)  # The message of a step ends with it; the log of the operation stays.

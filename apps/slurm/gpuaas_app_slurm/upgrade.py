@@ -79,6 +79,7 @@ async def undo(op: Operation, settings: Settings) -> None:
     else:
         move = Move(op, settings, inputs, queue.package_version, move.name)
         await _refuse_after_release(op, head, queue)
+        await backup.require_whole(head)
         has_returned = await return_path.go_back(move, head, queue)
     await op.step("let queued jobs start again", hold.release, head, op.instance.instance_id, inputs, settings, op.say)
     await op.step("clean up again", version_changes.clean_up, move)

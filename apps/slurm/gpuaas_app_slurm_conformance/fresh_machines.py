@@ -58,6 +58,8 @@ class Faults:
     """Units that do not start: `gpu-2 slurmd`. Those of the controller end right after their start."""
     kernel_lacks: Mapping[str, str] = field(default_factory=dict)
     """Machine -> what its kernel does not have: `nfsd`."""
+    backup_damage: str = ""
+    """What is wrong with the backup from before an upgrade."""
     is_shared: bool = True
     """Whether every machine has the files of the shared folder."""
     owner_elsewhere: str = "20001:20002"
@@ -354,6 +356,7 @@ class FreshHost(FakeHost):
             accounting.START: lambda argv: self._start_slurmdbd(),
             accounting.PROCESS: lambda argv: "17\n" if "slurmdbd" in self.active else "0\n",
             backup.SAVE: self._back_up,
+            backup.DAMAGE: lambda argv: self._faults.backup_damage,
             backup.RESTORE: lambda argv: self._restore_backup(),
             home.WRITE_PROBE: self._write_probe,
             home.READ_PROBE: self._read_probe,

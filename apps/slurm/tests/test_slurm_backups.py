@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from crashes import ended_despite_crash
 from gpuaas_app_slurm import controller
-from gpuaas_app_slurm.workload import accounting_backups
+from gpuaas_app_slurm.workload import accounting_backups, backup
 from gpuaas_app_slurm_conformance.fake_slurm import CLUSTER_NAME, FakeJob
 from gpuaas_app_slurm_conformance.fresh_machines import NewCluster, new_cluster
 from test_slurm_health import until
@@ -143,3 +143,35 @@ def test_a_damaged_backup_is_refused_before_the_database_is_touched(tmp_path: Pa
         True,
     )
     assert not (tmp_path / "mariadb.called").exists()
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """A backup from before an upgrade."""
+    folder = tmp_path / "backup"
+    folder.mkdir()
+    for name in ("systemctl", "tar"):
+        _program(tmp_path / name, '[ "$3" != -cf ] || echo state > "$4"')
+    _program(tmp_path / "mariadb-dump", "echo all tables")
+    ran = _run(tmp_path, backup.SAVE, str(folder), "acct")
+    assert ran.returncode == 0, ran.stderr
+    return folder
+
+
+def _damage(saved: Path) -> str:
+    return _run(saved.parent, backup.DAMAGE, str(saved)).stdout
+
+
+def test_a_backup_from_before_an_upgrade_is_compared_with_what_was_written(saved: Path) -> None:
+    assert _damage(saved) == ""
+    (saved / "database.sql").write_text("half")
+    assert _damage(saved) == "database.sql is not as it was written\n"
+    (saved / "state.tar").unlink()
+    assert _damage(saved) == "state.tar is missing\ndatabase.sql is not as it was written\n"
+
+
+def test_a_backup_of_an_earlier_release_without_sums_must_have_its_files(saved: Path) -> None:
+    (saved / "done").write_text("")
+    assert _damage(saved) == ""
+    (saved / "database.sql").write_text("")
+    assert _damage(saved) == "database.sql is missing\n"

@@ -181,6 +181,32 @@ async def test_the_database_of_a_large_cluster_may_be_saved_and_restored_for_an_
             assert [limit_s for text, limit_s in ran if script in text] == [3600]
 
 
+async def test_a_rollback_to_a_damaged_backup_is_refused_while_nothing_has_changed() -> None:
+    async with deployed() as cluster:
+        cluster.slurm.jobs = [FakeJob(7)]
+        await upgrade(cluster)
+        cluster.slurm.jobs.append(FakeJob(9))
+        cluster.faults.backup_damage = "state.tar is missing\n"
+        refused = await roll_back(cluster)
+        assert (refused.error.failure_class, "state.tar is missing" in refused.error.message) == ("refused", True)
+        assert (installed(cluster), is_held(cluster)) == (everywhere(NEW), False)
+        assert [job.job_id for job in cluster.slurm.jobs] == [7, 9]
+
+
+async def test_an_upgrade_whose_backup_is_damaged_is_not_undone_and_can_be_finished() -> None:
+    async with deployed() as cluster:
+        cluster.faults.broken_units = {"gpu-2 slurmd"}
+        failed = await upgrade(cluster)
+        cluster.faults.broken_units, cluster.faults.backup_damage = set(), "database.sql is missing\n"
+        cluster.platform.compensate(failed.operation_id)
+        ended = await cluster.platform.ended(failed.operation_id)
+        assert (ended.status, "database.sql is missing" in ended.error.message) == ("failed", True)
+        assert installed(cluster)["gpu-1"] == NEW
+        cluster.platform.retry(failed.operation_id)
+        ended = await cluster.platform.ended(failed.operation_id)
+        assert (ended.status, shown(cluster)) == ("succeeded", everywhere(NEW)), ended.error
+
+
 @pytest.mark.parametrize("inputs", [{"partitions": []}, {"extra_settings": {"MaxJobCount": 2}}])
 async def test_an_upgrade_is_refused_if_its_inputs_would_end_jobs(inputs: dict[str, Any]) -> None:
     async with deployed(partitions=[{"name": "short"}]) as cluster:

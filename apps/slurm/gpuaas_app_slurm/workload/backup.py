@@ -7,6 +7,7 @@ import re
 from typing import Final, Literal
 
 import msgspec
+from gpuaas_sdk.failures import Refused
 from gpuaas_sdk.machine import Machine
 
 from gpuaas_app_slurm.workload import accounting, footprint, nodes, state
@@ -22,7 +23,7 @@ RETURNED: Final = "returned"
 TIMEOUT_S = 3600.0
 """How long the dump of a large database, or its restore, may take."""
 
-# Only a complete backup has the file `done`. slurmctld stops first, so that its state and the database fit together.
+# Only a complete backup has the file `done`, with the sums of the others. slurmctld stops first, so that its state and the database fit together.
 SAVE = r"""
 folder=$1 database=$2
 [ ! -e "$folder/done" ] || exit 0
@@ -33,7 +34,13 @@ tar -C /etc -cf "$folder/etc.tar" slurm
 systemctl stop slurmdbd
 mariadb-dump --single-transaction --databases "$database" > "$folder/database.sql"
 sync -f "$folder/database.sql"
-touch "$folder/done"
+(cd -- "$folder" && sha256sum state.tar database.sql > done.new && mv -f done.new done)
+"""
+# What is missing or not as it was written. Backups of earlier releases have no sums.
+DAMAGE = r"""
+cd -- "$1"
+for name in state.tar database.sql; do [ -s "$name" ] || echo "$name is missing"; done
+[ ! -s done ] || sha256sum --check --quiet done 2>/dev/null | sed -n 's/: FAILED$/ is not as it was written/p' || true
 """
 # What the newer version has written is kept beside the backup, for people who need a record of it.
 RESTORE = r"""
@@ -100,6 +107,18 @@ async def read(machine: Machine, name: Literal["before.json", "after.json"] = "b
 
 async def is_complete(machine: Machine) -> bool:
     return await machine.get(f"{FOLDER}/done") is not None
+
+
+async def require_whole(machine: Machine) -> None:
+    """Refuse to return to a damaged backup: its restore deletes the present state and database first."""
+    damage = (await machine.script(DAMAGE, FOLDER, timeout_s=TIMEOUT_S)).stdout.splitlines()
+    if damage:
+        raise Refused(
+            f"the backup from before the upgrade on {machine.hostname} is damaged, so Slurm cannot return to it: "
+            f"{'; '.join(damage)} in {FOLDER}",
+            fix="put the files back from a copy. Otherwise the newer Slurm stays; if its upgrade has not ended, finish "
+            "it: gpuaas op retry ID --reason TEXT",
+        )
 
 
 async def note_return(machine: Machine, operation_id: str) -> None:
