@@ -127,6 +127,16 @@ def test_a_slurmctld_that_uses_the_settings_shows_no_difference() -> None:
     assert choices.differences(inputs(**CHOSEN).scheduler, CONFIG, PARTITIONS) == ()
 
 
+@pytest.mark.parametrize(
+    ("chosen", "shown"), [("1-29:00:00", "2-05:00:00"), ("007-00:00:00", "7-00:00:00"), ("0-12:00:00", "12:00:00")]
+)
+def test_a_time_that_slurm_writes_in_another_way_is_no_difference(chosen: str, shown: str) -> None:
+    wanted = inputs(extra_settings={"PriorityDecayHalfLife": chosen}).scheduler
+    lines = "".join(f"{key} = {value}\n" for key, value in choices.settings(wanted).items())
+    named = choices.differences(wanted, lines.replace(chosen, shown), PARTITIONS)
+    assert [line for line in named if line.startswith("Priority")] == []
+
+
 def test_what_slurmctld_has_otherwise_is_named() -> None:
     shown = CONFIG.replace("30 sec", "10 sec")
     lines = PARTITIONS.replace("PartitionName=short", "PartitionName=by-hand").replace("12:00:00", "13:00:00", 1)

@@ -28,6 +28,7 @@ EXTRA_KEYS = frozenset(
 """Keys of slurm.conf that `extra_settings` may have; the deploy form has a schema for each. They are numbers, times and
 levels of the scheduler. None runs a program, names a user, a path, a plugin or a key, or is decided by this app."""
 
+_TIME = re.compile(r"(\d+-)?\d+:\d+:\d+")
 JOBS_DEFAULT = 10_000
 """MaxJobCount of Slurm if the setting is not there."""
 
@@ -140,7 +141,7 @@ def differences(wanted: Choices, config_text: str, partitions_text: str) -> tupl
     other = [
         f"{key} is {shown.get(key.lower(), 'not shown')}, not {value}"
         for key, value in settings(wanted).items()
-        if shown.get(key.lower(), "").lower() != value.lower()
+        if not _is_same(shown.get(key.lower(), ""), value)
     ]
     present = _shown(partitions_text)
     other += [f"partition {name} still exists" for name in sorted(present.keys() - wanted.names)]
@@ -182,6 +183,13 @@ def _shown(partitions_text: str) -> dict[str, dict[str, str]]:
 def partition_states(partitions_text: str) -> dict[str, str]:
     """Return the state of each partition: UP, DOWN, DRAIN or INACTIVE."""
     return {name: line.get("State", "") for name, line in _shown(partitions_text).items()}
+
+
+def _is_same(shown: str, wanted: str) -> bool:
+    """Compare a setting with what slurmctld shows. It writes times in its own way: 1-29:00:00 as 2-05:00:00."""
+    if _TIME.fullmatch(shown) and _TIME.fullmatch(wanted):
+        return seconds(shown) == seconds(wanted)
+    return shown.lower() == wanted.lower()
 
 
 def _differences_of(partition: Partition, shown: Mapping[str, str] | None) -> Iterator[str]:
