@@ -137,12 +137,26 @@ def test_a_damaged_backup_is_refused_before_the_database_is_touched(tmp_path: Pa
     _program(tmp_path / "mariadb", 'touch "$0.called"')
     _run(tmp_path, accounting_backups.BACK_UP, str(folder), "a.sql.gz", "acct")
     (folder / "a.sql.gz").write_bytes(b"damaged")
-    ran = _run(tmp_path, accounting_backups.STAGE, str(folder), "a.sql.gz", "staged", "lab")
+    ran = _run(tmp_path, accounting_backups.STAGE, str(folder), "a.sql.gz", "staged", "lab", "acct")
     assert (ran.returncode, "its content is not what was written" in ran.stderr) == (
         accounting_backups.NOT_A_BACKUP,
         True,
     )
     assert not (tmp_path / "mariadb.called").exists()
+
+
+@pytest.mark.parametrize(("version", "status"), [(15, 0), (16, 0), (17, accounting_backups.NOT_A_BACKUP)])
+def test_a_backup_of_a_newer_slurm_is_refused_before_the_database_is_touched(
+    tmp_path: Path, version: int, status: int
+) -> None:
+    """After a rollback there can be one. slurmdbd does not start with its tables."""
+    folder = tmp_path / "backups"
+    _program(tmp_path / "mariadb-dump", "echo whole")
+    answers = f"*staged.convert*) echo {version};; *acct.convert*) echo 16;; *COUNT*) echo 1;; *) cat >/dev/null;;"
+    _program(tmp_path / "mariadb", f'case "$*" in *DROP*) ;; {answers} esac')
+    _run(tmp_path, accounting_backups.BACK_UP, str(folder), "a.sql.gz", "acct")
+    ran = _run(tmp_path, accounting_backups.STAGE, str(folder), "a.sql.gz", "staged", "lab", "acct")
+    assert (ran.returncode, "a newer Slurm" in ran.stderr) == (status, status != 0), ran.stderr
 
 
 @pytest.fixture

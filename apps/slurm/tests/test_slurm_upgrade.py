@@ -181,6 +181,17 @@ async def test_the_database_of_a_large_cluster_may_be_saved_and_restored_for_an_
             assert [limit_s for text, limit_s in ran if script in text] == [3600]
 
 
+async def test_an_upgrade_without_room_for_its_backup_names_the_disk_and_is_finished_by_a_retry() -> None:
+    async with deployed() as cluster:
+        cluster.faults.failing_script = backup.SAVE
+        failed = await upgrade(cluster)
+        assert ("nothing was upgraded" in failed.error.message, "df -h" in failed.error.fix) == (True, True)
+        cluster.faults.failing_script = ""
+        cluster.platform.retry(failed.operation_id)
+        ended = await cluster.platform.ended(failed.operation_id)
+        assert (ended.status, shown(cluster)) == ("succeeded", everywhere(NEW)), ended.error
+
+
 async def test_a_rollback_to_a_damaged_backup_is_refused_while_nothing_has_changed() -> None:
     async with deployed() as cluster:
         cluster.slurm.jobs = [FakeJob(7)]

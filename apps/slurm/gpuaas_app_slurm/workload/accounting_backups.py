@@ -41,7 +41,7 @@ for name in *.sql.gz; do
 done
 """
 STAGE = rf"""
-folder=$1 name=$2 staged=$3 cluster=$4
+folder=$1 name=$2 staged=$3 cluster=$4 live=$5
 cd -- "$folder"
 refuse() {{ echo "$1" >&2; exit {NOT_A_BACKUP}; }}
 [ -e "$name" ] || refuse "there is no such file"
@@ -50,6 +50,10 @@ mariadb -e "DROP DATABASE IF EXISTS $staged; CREATE DATABASE $staged"
 gzip -dc "$name" | mariadb "$staged"
 found=$(mariadb -N -B -e "SELECT COUNT(*) FROM $staged.cluster_table WHERE name = '$cluster' AND deleted = 0")
 [ "$found" = 1 ] || refuse "it is of another cluster"
+version() {{ mariadb -N -B -e "SELECT version FROM $1.convert_version_table" | sort -n | tail -n 1; }}
+theirs=$(version "$staged") ours=$(version "$live" || true)
+theirs=${{theirs:-0}}
+[ "$theirs" -le "${{ours:-$theirs}}" ] || refuse "it was made with a newer Slurm, and the present one cannot read it"
 """  # noqa: S608 - the values are arguments of the script
 # The daemons start again in every case. RENAME TABLE exchanges all tables in one statement, or none of them.
 EXCHANGE = r"""
@@ -104,7 +108,9 @@ def parse(text: str) -> list[Backup]:
 
 async def stage(controller: Machine, name: str, cluster_name: str) -> None:
     """Load the backup into a database of its own. The cluster is not changed; a wrong file is refused."""
-    ran = await controller.script(STAGE, FOLDER, name, STAGED, cluster_name, check=False, timeout_s=TIMEOUT_S)
+    ran = await controller.script(
+        STAGE, FOLDER, name, STAGED, cluster_name, accounting.DATABASE, check=False, timeout_s=TIMEOUT_S
+    )
     if ran.exit_status == NOT_A_BACKUP:
         raise Refused(f"the backup {name} cannot be restored: {_error(ran)}", fix="choose another backup")
     if ran.exit_status != 0:

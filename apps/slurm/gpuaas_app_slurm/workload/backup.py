@@ -7,7 +7,7 @@ import re
 from typing import Final, Literal
 
 import msgspec
-from gpuaas_sdk.failures import Refused
+from gpuaas_sdk.failures import Permanent, Refused
 from gpuaas_sdk.machine import Machine
 
 from gpuaas_app_slurm.workload import accounting, footprint, nodes, state
@@ -23,7 +23,8 @@ RETURNED: Final = "returned"
 TIMEOUT_S = 3600.0
 """How long the dump of a large database, or its restore, may take."""
 
-# Only a complete backup has the file `done`, with the sums of the others. slurmctld stops first, so that its state and the database fit together.
+# Only a complete backup has the file `done`, with the sums of the others. slurmctld stops first, so that its state and
+# the database fit together.
 SAVE = r"""
 folder=$1 database=$2
 [ ! -e "$folder/done" ] || exit 0
@@ -148,7 +149,13 @@ async def unfinished_return(machine: Machine, before: Queue) -> Queue | None:
 
 async def save(machine: Machine) -> None:
     """Stop slurmctld and slurmdbd and save what they have written. Jobs continue."""
-    await machine.script(SAVE, FOLDER, accounting.DATABASE, timeout_s=TIMEOUT_S)
+    ran = await machine.script(SAVE, FOLDER, accounting.DATABASE, check=False, timeout_s=TIMEOUT_S)
+    if ran.exit_status != 0:
+        raise Permanent(
+            f"the state and the database of Slurm on {machine.hostname} were not saved, so nothing was upgraded: "
+            f"{ran.stderr.strip()[-500:]}",
+            fix=f"make room, then retry the operation: gpuaas ssh {machine.hostname} --root -- df -h {FOLDER}",
+        )
 
 
 async def restore(machine: Machine) -> None:

@@ -156,7 +156,8 @@ class FakePlatform:
         """Request an operation; without `targets` it concerns every live member.
 
         `replacements` lists the node that each target of a `replace` moves to. Before an upgrade, add its version with
-        `add_version`; `inputs` are those that it changes. The breaker of the role may refuse an add and a replace, see `breaker`."""
+        `add_version`; `inputs` are those that it changes. The breaker of the role may refuse an add and a replace, see
+        `breaker`."""
         if kind in JOINING:
             self.breakers.check(instance.instance_id, component_key)
         if to_version and to_version not in self.records.manifests:
