@@ -18,6 +18,7 @@ from gpuaas_app_slurm.workload import (
     config,
     hold,
     nodes,
+    repairs,
     rest,
     slurm,
     state,
@@ -135,6 +136,7 @@ async def restart_node(move: Move, member: Member, head: Machine) -> None:
         package = SLURM.software.version(await packages.software_versions(machine, SLURM))
         await move.op.say(f"restarting slurmd on {machine.hostname}")
         await machine.run("systemctl", "reset-failed", "slurmd", check=False)
+        await repairs.end_left(machine)
         limit_s = move.settings.slurmd_start_s
         started = await machine.run("systemctl", "restart", "slurmd", check=False, timeout_s=limit_s)
         if started.exit_status != 0:

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from gpuaas_app_slurm.workload import config, home, reporter, users, watch_program
+from gpuaas_app_slurm.workload import config, home, repairs, reporter, users, watch_program
 
 
 def run(script: str, *arguments: str, programs: Path) -> int:
@@ -242,3 +242,22 @@ def test_one_file_is_put_back_and_the_edits_of_others_are_only_listed(tmp_path: 
     assert _printed(reporter.CHANGED, listed).splitlines() == [str(conf), str(key), str(gone)]
     assert _printed(reporter.RESTORE_ONE, saved, conf) == "changed\n"
     assert (conf.read_text(), key.read_text()) == ("as the app wrote it", "an edit")
+
+
+def test_only_a_slurmd_that_systemd_does_not_know_is_ended_before_a_restart(tmp_path: Path) -> None:
+    processes, unit = tmp_path / "proc", "0::/system.slice/slurmd.service"
+    shown = {
+        "11": ("/usr/sbin/slurmd", unit),
+        "12": ("/usr/sbin/slurmd-wlm (deleted)", unit),
+        "13": ("/usr/sbin/slurmstepd", unit),
+        "14": ("/usr/sbin/slurmd", "0::/system.slice/another.service"),
+    }
+    for pid, (exe, cgroup) in shown.items():
+        (processes / pid).mkdir(parents=True)
+        (processes / pid / "exe").symlink_to(exe)
+        (processes / pid / "cgroup").write_text(f"{cgroup}\n")
+    (processes / "15").mkdir()
+    program(tmp_path / "systemctl", "echo 11")
+    ended = f'kill() {{ echo "$*" >> {tmp_path}/ended; }}\n'
+    assert run(ended + repairs.END_LEFT, str(processes), programs=tmp_path) == 0
+    assert (tmp_path / "ended").read_text() == "-KILL 12\n"

@@ -15,6 +15,16 @@ from gpuaas_app_slurm.settings import Settings
 from gpuaas_app_slurm.workload import accounting, keys, moves, nodes, programs, reporter, rest, slurm, state
 
 POLL_S = 0.5
+# Steps of jobs are processes of slurmstepd. The program of slurmd can be a deleted file, after an upgrade.
+END_LEFT = r"""
+main=$(systemctl show -p MainPID --value slurmd)
+for folder in "$1"/[0-9]*; do
+  pid=${folder##*/}
+  case "$(readlink "$folder/exe" || true)" in /usr/sbin/slurmd*) ;; *) continue ;; esac
+  grep -qs '/slurmd\.service' "$folder/cgroup" || continue
+  [ "$pid" = "$main" ] || kill -KILL "$pid" || true
+done
+"""
 # Accounting first: slurmctld registers with slurmdbd when it starts.
 CONTROLLER_UNITS = ("mariadb", "slurmdbd", "slurmctld")
 
@@ -94,9 +104,19 @@ async def _send_files(machine: Machine, settings: Settings, progress: Show) -> N
 async def restart(machine: Machine, unit: str, progress: Show) -> None:
     await progress(f"restarting {unit} on {machine.hostname}")
     await machine.run("systemctl", "reset-failed", unit, check=False)
+    if unit == "slurmd":
+        await end_left(machine)
     await machine.run_all(units.enable(unit))
     # The result is read by the check that follows: an active unit may still have failed to register.
     await machine.run("systemctl", "restart", unit, check=False)
+
+
+async def end_left(machine: Machine) -> None:
+    """End each slurmd of the unit that systemd does not know, before a restart. Jobs continue.
+
+    slurmd replaces itself when it reads its settings again. If that goes wrong, the one that works is not the main
+    process of its unit: no stop ends it, and it keeps the port, so that no other slurmd can start."""
+    await machine.script(END_LEFT, "/proc")
 
 
 async def _until_usable(machine: Machine, controller: Machine, settings: Settings, progress: Show) -> None:
