@@ -146,17 +146,17 @@ def test_a_damaged_backup_is_refused_before_the_database_is_touched(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("version", "status"), [(15, 0), (16, 0), (17, accounting_backups.NOT_A_BACKUP)])
-def test_a_backup_of_a_newer_slurm_is_refused_before_the_database_is_touched(
+def test_a_backup_with_tables_of_a_newer_version_is_refused_before_the_database_is_touched(
     tmp_path: Path, version: int, status: int
 ) -> None:
-    """After a rollback there can be one. slurmdbd does not start with its tables."""
+    """After a rollback there can be one."""
     folder = tmp_path / "backups"
     _program(tmp_path / "mariadb-dump", "echo whole")
     answers = f"*staged.convert*) echo {version};; *acct.convert*) echo 16;; *COUNT*) echo 1;; *) cat >/dev/null;;"
     _program(tmp_path / "mariadb", f'case "$*" in *DROP*) ;; {answers} esac')
     _run(tmp_path, accounting_backups.BACK_UP, str(folder), "a.sql.gz", "acct")
     ran = _run(tmp_path, accounting_backups.STAGE, str(folder), "a.sql.gz", "staged", "lab", "acct")
-    assert (ran.returncode, "a newer Slurm" in ran.stderr) == (status, status != 0), ran.stderr
+    assert (ran.returncode, "a newer version" in ran.stderr) == (status, status != 0), ran.stderr
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ found=$(mariadb -N -B -e "SELECT COUNT(*) FROM $staged.cluster_table WHERE name 
 version() {{ mariadb -N -B -e "SELECT version FROM $1.convert_version_table" | sort -n | tail -n 1; }}
 theirs=$(version "$staged") ours=$(version "$live" || true)
 theirs=${{theirs:-0}}
-[ "$theirs" -le "${{ours:-$theirs}}" ] || refuse "it was made with a newer Slurm, and the present one cannot read it"
+[ "$theirs" -le "${{ours:-$theirs}}" ] || refuse "its tables have a newer version than those of this Slurm"
 """  # noqa: S608 - the values are arguments of the script
 # The daemons start again in every case. RENAME TABLE exchanges all tables in one statement, or none of them.
 EXCHANGE = r"""
