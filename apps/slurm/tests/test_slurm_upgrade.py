@@ -210,7 +210,8 @@ async def test_an_upgrade_whose_backup_is_damaged_is_not_undone_and_can_be_finis
         failed = await upgrade(cluster)
         cluster.faults.broken_units, cluster.faults.backup_damage = set(), "database.sql is missing\n"
         cluster.platform.compensate(failed.operation_id)
-        ended: Any = await cluster.platform.ended(failed.operation_id)
+        ended = await cluster.platform.ended(failed.operation_id)
+        assert ended.error is not None
         assert (ended.status, "database.sql is missing" in ended.error.message) == ("failed", True)
         assert installed(cluster)["gpu-1"] == NEW
         cluster.platform.retry(failed.operation_id)
@@ -224,8 +225,9 @@ async def test_an_upgrade_is_refused_if_its_inputs_would_end_jobs(inputs: dict[s
         cluster.slurm.jobs = [FakeJob(7, partition="short"), FakeJob(8)]
         version = add_version(cluster, NEW)
         operation = cluster.platform.request(now(cluster), "upgrade", to_version=version, inputs=inputs)
-        ended: Any = await cluster.platform.ended(operation.operation_id)
+        ended = await cluster.platform.ended(operation.operation_id)
         assert (ended.status, installed(cluster)) == ("failed", everywhere(OLD))
+        assert ended.error is not None
         assert ended.error.failure_class == "refused"
         assert not is_held(cluster)
 
