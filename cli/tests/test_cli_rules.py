@@ -345,7 +345,10 @@ def test_a_preview_shows_first_that_the_request_would_be_refused() -> None:
     unseen = Preview(answered=True, refusal="there is no backup")
     shown = [steps.plan(make(Operation, kind="stop", preview=each), "", {}, NOW)[1:] for each in (seen, unseen)]
     assert shown == [
-        ["  would be refused: 1 job running: 7 (ada). Fix: wait", "  affects no running work (seen by squeue, 0.0s ago)"],
+        [
+            "  would be refused: 1 job running: 7 (ada). Fix: wait",
+            "  affects no running work (seen by squeue, 0.0s ago)",
+        ],
         ["  would be refused: there is no backup"],
     ]
 

@@ -337,9 +337,7 @@ def check_holder(operation: OperationHead, epoch: int, operator: Operator) -> No
         )
 
 
-def _role_of(
-    manifest: Manifest, instance: Instance, members: Sequence[Member], request: MemberOperationRequest
-) -> str:
+def _role_of(manifest: Manifest, instance: Instance, members: Sequence[Member], request: MemberOperationRequest) -> str:
     """Return the role that the requested members have, for a request that names no role; refuse if they differ."""
     key_of = {member.member_id: member.component_key for member in members}
     unknown = [member_id for member_id in request.member_ids if member_id not in key_of]

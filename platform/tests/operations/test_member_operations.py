@@ -298,7 +298,11 @@ async def test_a_request_that_makes_no_sense_is_refused_with_why(world: World) -
         (errors.ValidationFailed, "no role", {"kind": "add", "component_key": "foot", "allocation_ids": [machine]}),
         (errors.Conflict, "does not offer remove for head", {"kind": "remove", "member_ids": [head.member_id]}),
         (errors.Conflict, "already has the hand", {"kind": "add", "component_key": "hand", "allocation_ids": [taken]}),
-        (errors.Conflict, "already has the hand", {"kind": "replace", "member_ids": [first], "allocation_ids": [taken]}),
+        (
+            errors.Conflict,
+            "already has the hand",
+            {"kind": "replace", "member_ids": [first], "allocation_ids": [taken]},
+        ),
         (
             errors.ValidationFailed,
             "as many allocation_ids",
