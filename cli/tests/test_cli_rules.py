@@ -334,7 +334,7 @@ def test_a_preview_without_work_shows_its_source() -> None:
     preview = Preview(answered=True, source="squeue", observed_at=NOW, done_by=NOW, irreversible=["scratch files"])
     operation = make(Operation, kind="stop", instance_name="lab", preview=preview)
     assert steps.plan(operation, "3 members", {}, NOW)[1:] == [
-        "  no running work (seen by squeue, 0.0s ago)",
+        "  affects no running work (seen by squeue, 0.0s ago)",
         "  nothing would be interrupted after 2030-01-01T00:00:00Z",
         "  cannot be undone: scratch files",
     ]
@@ -345,7 +345,10 @@ def test_a_preview_shows_first_that_the_request_would_be_refused() -> None:
     unseen = Preview(answered=True, refusal="there is no backup")
     shown = [steps.plan(make(Operation, kind="stop", preview=each), "", {}, NOW)[1:] for each in (seen, unseen)]
     assert shown == [
-        ["  would be refused: 1 job running: 7 (ada). Fix: wait", "  no running work (seen by squeue, 0.0s ago)"],
+        [
+            "  would be refused: 1 job running: 7 (ada). Fix: wait",
+            "  affects no running work (seen by squeue, 0.0s ago)",
+        ],
         ["  would be refused: there is no backup"],
     ]
 

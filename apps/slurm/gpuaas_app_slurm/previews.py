@@ -14,6 +14,13 @@ COMMANDS = (
     "force, the jobs are cancelled"
 )
 WAITS = "The operation waits for these jobs. Only with force are they cancelled, and their GPU hours lost."
+CANCELS = "Force is set: the operation does not wait for these jobs. They are cancelled, and their GPU hours are lost."
+SILENT = {
+    True: "its jobs are not waited for. If its machine answers, they are cancelled. If not, Slurm requeues those that "
+    "can be and ends the others, and nothing is deleted on the machine.",
+    False: "its replace needs force. Slurm requeues the jobs there that can be.",
+}
+"""What a replace does with a node that Slurm shows as silent, with and without force."""
 
 
 async def drain(op: Operation) -> Preview:
@@ -48,18 +55,22 @@ async def decommission(op: Operation) -> Preview:
 
 
 async def _of_removed(op: Operation) -> Preview:
-    return await _of_nodes(op, notes=[WAITS], irreversible=[await deleted(op)])
+    return await _of_nodes(op, notes=[CANCELS if op.force else WAITS], irreversible=[await deleted(op)])
 
 
 async def _of_replaced(op: Operation) -> Preview:
     """Return what a remove would affect. Jobs of nodes that do not answer are not waited for: that needs force."""
-    shown = await _of_removed(op)
+    shown, targets = await _of_removed(op), await members_by_node(op, op.targets)
     silent = [
-        f"Node {node.name} is {node.slurm_state}: its replace needs force. Slurm requeues the jobs there that can be."
+        node
         for node in await nodes.read_all(await reports.head(op))
-        if node.name in await members_by_node(op, op.targets) and node.flags & {"DOWN", "NOT_RESPONDING"}
+        if node.name in targets and node.flags & {"DOWN", "NOT_RESPONDING"}
     ]
-    return msgspec.structs.replace(shown, notes=[REPLACES, *silent, *shown.notes])
+    notes = [f"Node {node.name} is {node.slurm_state}: {SILENT[op.force]}" for node in silent]
+    # Of jobs on silent nodes only, the notes about these nodes state what happens.
+    are_all_silent = bool(targets) and len(silent) == len(targets)
+    others = [note for note in shown.notes if not are_all_silent or note not in (WAITS, CANCELS)]
+    return msgspec.structs.replace(shown, notes=[REPLACES, *notes, *others])
 
 
 async def _of_stopped(op: Operation) -> Preview:

@@ -237,6 +237,25 @@ async def test_a_controller_that_dies_at_every_boundary_still_undoes_a_replace()
     _assert_untouched(cluster, "gpu-5")
 
 
+async def test_the_preview_of_a_forced_replace_of_a_silent_machine_does_not_state_that_jobs_are_waited_for(
+    cluster: NewCluster,
+) -> None:
+    cluster.slurm.jobs = [FakeJob(7, node="gpu-2")]
+    _cut(cluster, "gpu-2")
+    notes = {}
+    for force in (False, True):
+        asked = cluster.platform.ask_preview(
+            cluster.instance, "replace", [at(cluster, "gpu-2")], component_key="worker", force=force
+        )
+        preview = (await cluster.platform.ended(asked.operation_id)).preview
+        assert preview is not None
+        notes[force] = " ".join(preview.notes)
+    assert "needs force" in notes[False]
+    assert "needs force" not in notes[True]
+    assert "waits for these jobs" not in notes[False] + notes[True]
+    assert "nothing is deleted on the machine" in notes[True]
+
+
 def at(cluster: NewCluster, name: str) -> Member:
     return cluster.member_of(cluster.instance, name)
 

@@ -122,7 +122,7 @@ def _preview(preview: Preview, names: Mapping[str, str], now: datetime.datetime,
     if refusal and not preview.source:  # the app was not asked for work
         return [*refusal, *notes]
     count = len(preview.running_work)
-    work = f"{count} running piece{'s' if count != 1 else ''} of work" if count else "no running work"
+    work = f"{count} running piece{'s' if count != 1 else ''} of work" if count else "affects no running work"
     at_stake = f", {preview.gpu_hours_at_stake:g} GPU-hours at stake" if preview.gpu_hours_at_stake else ""
     seen = f", {duration(preview.observed_at, now)} ago" if preview.observed_at else ""
     shape = table(

@@ -79,7 +79,7 @@ def check_free(
             continue
         if alone or {kind, other.kind} & INSTANCE_KINDS or overlap:
             raise errors.OperationInProgress(
-                f"{other.kind} ({other.operation_id}) is {other.status} here.",
+                f"{other.action or other.kind} ({other.operation_id}) is {other.status} here.",
                 details={"operation_id": other.operation_id, "kind": other.kind, "members": sorted(overlap)},
                 fix=f"gpuaas op follow {other.operation_id}",
             )
@@ -98,9 +98,20 @@ def check_instance_request(manifest: Manifest, instance: Instance, kind: Operati
         raise errors.Conflict(
             f"The instance is {instance.status}; {kind} needs it {' or '.join(sorted(INSTANCE_STARTS[kind]))}.",
             details={"status": instance.status},
+            fix=fix_of_status(instance),
         )
     if kind == "rollback" and not instance.previous_version:
-        raise errors.Conflict("The instance was never upgraded: there is no previous version.")
+        raise errors.Conflict(
+            "There is no version to return to: the instance was not upgraded since its deploy or its last rollback.",
+            fix=f"gpuaas describe instance {instance.name} shows its version and its operations.",
+        )
+
+
+def fix_of_status(instance: Instance) -> str:
+    """Return the next command for a request that the status of the instance does not allow."""
+    if instance.status == "stopped":
+        return f"gpuaas start {instance.name}"
+    return f"gpuaas describe instance {instance.name} shows what it does now."
 
 
 def inputs_after(manifest: Manifest, instance: Instance, request: ReconfigureInstance) -> dict[str, Any]:
@@ -110,7 +121,10 @@ def inputs_after(manifest: Manifest, instance: Instance, request: ReconfigureIns
         if request.inputs:
             raise errors.ValidationFailed("Send `inputs` or `previous`, not both.", details={"field": "previous"})
         if not wanted:
-            raise errors.Conflict("The instance was not reconfigured since its deploy or its last upgrade.")
+            raise errors.Conflict(
+                "The instance was not reconfigured since its deploy or its last upgrade.",
+                fix=f"gpuaas reconfigure {instance.name} --set NAME=VALUE changes an input.",
+            )
     else:
         _check_changeable(manifest, request.inputs)
         given = {**instance.inputs, **request.inputs}
@@ -150,9 +164,12 @@ def check_member_request(
 ) -> RoleSpec:
     """Check a member operation and return its role; refuse an operation that is not possible."""
     if instance.status not in _UP:
-        raise errors.Conflict(f"The instance is {instance.status}; its members can be changed only while it runs.")
+        raise errors.Conflict(
+            f"The instance is {instance.status}; its members can be changed only while it runs.",
+            fix=fix_of_status(instance),
+        )
     _check_names(request)
-    component_key = request.component_key or _role_of(manifest, members, request)
+    component_key = request.component_key or _role_of(manifest, instance, members, request)
     role = next((role for role in manifest.roles if role.component_key == component_key), None)
     if role is None:
         known = ", ".join(spec.component_key for spec in manifest.roles)
@@ -170,7 +187,7 @@ def check_member_request(
     count = len(live) + len(request.allocation_ids)
     if request.kind == "add" and count > role.max:
         raise errors.Conflict(f"There can be at most {role.max} {component_key}; this would make {count}.")
-    _check_members(live, request)
+    _check_members(live, instance, request)
     return role
 
 
@@ -191,7 +208,7 @@ def check_machines(
     role: RoleSpec, members: Sequence[Member], active: Sequence[Operation], allocation_ids: Iterable[str]
 ) -> None:
     """Refuse a second member of a role on a machine, counting members that are about to move there."""
-    taken = {member.allocation_id: member.member_id for member in members if member.component_key == role.component_key}
+    taken = {member.allocation_id: member for member in members if member.component_key == role.component_key}
     kept = {
         target.allocation_id: target.member_id
         for other in active
@@ -201,7 +218,11 @@ def check_machines(
     }
     for allocation_id in allocation_ids:
         if allocation_id in taken:
-            raise errors.Conflict(f"{allocation_id} carries member {taken[allocation_id]} already.")
+            there = taken[allocation_id]
+            raise errors.Conflict(
+                f"{there.node_name} ({allocation_id}) already has the {role.component_key} {there.member_id}.",
+                fix=f"Choose a machine without {role.component_key}: gpuaas get allocations",
+            )
         if allocation_id in kept:
             raise errors.Conflict(f"{allocation_id} is kept for member {kept[allocation_id]}.")
 
@@ -316,12 +337,14 @@ def check_holder(operation: OperationHead, epoch: int, operator: Operator) -> No
         )
 
 
-def _role_of(manifest: Manifest, members: Sequence[Member], request: MemberOperationRequest) -> str:
+def _role_of(manifest: Manifest, instance: Instance, members: Sequence[Member], request: MemberOperationRequest) -> str:
     """Return the role that the requested members have, for a request that names no role; refuse if they differ."""
     key_of = {member.member_id: member.component_key for member in members}
     unknown = [member_id for member_id in request.member_ids if member_id not in key_of]
     if unknown:
-        raise errors.NotFound(f"There is no member {unknown[0]} in this instance.")
+        raise errors.NotFound(
+            f"There is no member {unknown[0]} in this instance.", fix=f"gpuaas get members {instance.name}"
+        )
     keys = {key_of[member_id] for member_id in request.member_ids}
     if len(keys) > 1:
         raise errors.ValidationFailed("The members have different roles; send one operation per role.")
@@ -348,11 +371,14 @@ def _check_names(request: MemberOperationRequest) -> None:
         raise errors.ValidationFailed("replace names as many allocation_ids as member_ids, in the same order.")
 
 
-def _check_members(live: Sequence[Member], request: MemberOperationRequest) -> None:
+def _check_members(live: Sequence[Member], instance: Instance, request: MemberOperationRequest) -> None:
     by_id = {member.member_id: member for member in live}
     for member_id in request.member_ids:
         member = by_id.get(member_id)
         if member is None:
-            raise errors.NotFound(f"There is no member {member_id} of that role in this instance.")
+            raise errors.NotFound(
+                f"There is no member {member_id} of that role in this instance.",
+                fix=f"gpuaas get members {instance.name}",
+            )
         if member.status not in MEMBER_STARTS[request.kind]:
             raise errors.Conflict(f"Member {member_id} is {member.status}; {request.kind} is not possible.")

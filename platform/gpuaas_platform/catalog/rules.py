@@ -205,8 +205,8 @@ def action_of(manifest: Manifest, name: str) -> ActionSpec:
     return spec
 
 
-def check_action_inputs(action: ActionSpec, inputs: Mapping[str, object]) -> None:
-    _check_fit(f"The inputs do not fit the action {action.name}", action.input_schema, inputs)
+def check_action_inputs(action: ActionSpec, inputs: Mapping[str, object], fix: str = "") -> None:
+    _check_fit(f"The inputs do not fit the action {action.name}", action.input_schema, inputs, fix)
 
 
 def placement(manifest: Manifest, topology: str, inputs: Mapping[str, object]) -> dict[str, list[str]]:

@@ -13,6 +13,8 @@ def only(matches: Sequence[Thing], name: str, candidate: Callable[[Thing], str])
     if len(matches) > 1:
         candidates = [candidate(thing) for thing in matches]
         raise errors.NameAmbiguous(
-            f"{name} is the name of several: {', '.join(candidates)}.", details={"name": name, "candidates": candidates}
+            f"{name} is the name of several: {', '.join(candidates)}.",
+            details={"name": name, "candidates": candidates},
+            fix=f"Give one of these instead of {name}: {', '.join(candidates)}",
         )
     return matches[0] if matches else None

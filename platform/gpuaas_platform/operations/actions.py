@@ -45,14 +45,18 @@ async def authorise(call: Call[ActionPath], body: InvokeAction) -> Invocation:
     if not app_permissions.holds_by(manifest, call.caller, project, key):
         raise await app_permissions.denial(call, key, f"{action.name} needs {key}.")
     inputs = await with_allocation_ids(reader, project.project_id, action.input_schema, (), body.inputs)
-    catalog_rules.check_action_inputs(action, inputs)
+    fix = f"gpuaas action describe {instance.name} {action.name} shows each input, with its form."
+    catalog_rules.check_action_inputs(action, inputs, fix)
     return Invocation(instance, manifest, action, replace(body, inputs=inputs))
 
 
 async def invoke(tx: db.Tx, call: Call[ProjectPath], asked: Invocation) -> Operation:
     instance = await instances.in_project(tx, call, asked.instance.instance_id)
     if instance.status not in ("running", "degraded"):
-        raise errors.Conflict(f"The instance is {instance.status}; {asked.action.name} needs it running.")
+        raise errors.Conflict(
+            f"The instance is {instance.status}; {asked.action.name} needs it running.",
+            fix=request_rules.fix_of_status(instance),
+        )
     if instance.app_version != asked.instance.app_version:
         raise errors.Conflict(
             f"The instance was upgraded to {instance.app_version}; the action was not run.", fix="Ask again."

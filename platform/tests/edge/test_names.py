@@ -41,6 +41,7 @@ async def test_a_name_that_two_visible_projects_have_is_refused_with_the_candida
     with pytest.raises(errors.NameAmbiguous) as refused:
         await world.call(capacity.ALLOCATION_LIST, project_id="research")
     assert sorted(refused.value.details["candidates"]) == sorted([world.project_id, second.project_id])
+    assert all(candidate in refused.value.fix for candidate in refused.value.details["candidates"])
 
 
 async def test_a_project_that_the_caller_cannot_see_has_no_name_for_them(world: World) -> None:

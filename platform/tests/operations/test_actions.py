@@ -256,8 +256,9 @@ async def test_an_action_needs_a_running_instance(world: World) -> None:
     cluster = await Cluster.running(world, **DECLARED)
     await cluster.change("stop")
     await cluster.controller.carry_out()
-    with pytest.raises(errors.Conflict, match="flush needs it running"):
+    with pytest.raises(errors.Conflict, match="flush needs it running") as refused:
         await _invoke(cluster, "flush", FLUSH)
+    assert refused.value.fix == f"gpuaas start {(await cluster.instance()).name}"
 
 
 async def test_an_action_is_not_run_by_another_version_than_the_one_that_declared_it(

@@ -44,10 +44,25 @@ async def test_an_instance_operation_needs_a_time_that_makes_sense(world: World)
     await cluster.change("stop")
     await cluster.controller.carry_out()
     for verb in ("stop", "restart"):
-        with pytest.raises(errors.Conflict, match="is stopped"):
+        with pytest.raises(errors.Conflict, match="is stopped") as refused:
             await cluster.change(verb)
-    with pytest.raises(errors.Conflict, match="can be changed only while it runs"):
+        assert refused.value.fix == f"gpuaas start {(await cluster.instance()).name}"
+    with pytest.raises(errors.Conflict, match="can be changed only while it runs") as refused:
         await cluster.operate("drain", (await cluster.hands())[0])
+    assert refused.value.fix == f"gpuaas start {(await cluster.instance()).name}"
+
+
+async def test_a_refused_request_for_a_member_names_the_command_that_helps(world: World) -> None:
+    cluster = await Cluster.running(world)
+    (first, *_), name = await cluster.hands(), (await cluster.instance()).name
+    member = await cluster.member(first)
+    with pytest.raises(errors.NotFound) as unknown:
+        await cluster.operate("drain", "gpu-99")
+    assert unknown.value.fix == f"gpuaas get members {name}"
+    with pytest.raises(errors.Conflict) as taken:
+        await cluster.operate("replace", first, allocation_ids=[member.allocation_id])
+    assert taken.value.message == f"{member.node_name} ({member.allocation_id}) already has the hand {first}."
+    assert "gpuaas get allocations" in taken.value.fix
 
 
 async def test_what_the_app_does_not_declare_cannot_be_asked_for(world: World) -> None:
@@ -191,7 +206,7 @@ async def test_an_upgrade_changes_version_and_inputs_and_a_rollback_goes_back_on
     cluster = await Cluster.running(world)
     await publish_version(world, "1.1.0", **NEXT)
     before = await cluster.instance()
-    with pytest.raises(errors.Conflict, match="never upgraded"):
+    with pytest.raises(errors.Conflict, match="no version to return to"):
         await cluster.change("rollback")
     inputs = {**before.inputs, "color": "green"}
     upgrade = await cluster.change("upgrade", version="1.1.0", inputs=inputs)
@@ -208,7 +223,7 @@ async def test_an_upgrade_changes_version_and_inputs_and_a_rollback_goes_back_on
     back = await cluster.instance()
     assert (back.status, back.app_version, back.previous_version) == ("running", "1.0.0", "")
     assert (rollback.inputs, back.inputs) == (before.inputs, before.inputs)
-    with pytest.raises(errors.Conflict, match="never upgraded"):
+    with pytest.raises(errors.Conflict, match="no version to return to"):
         await cluster.change("rollback")
 
 

@@ -297,8 +297,12 @@ async def test_a_request_that_makes_no_sense_is_refused_with_why(world: World) -
         (errors.ValidationFailed, "different roles", {"kind": "drain", "member_ids": [first, head.member_id]}),
         (errors.ValidationFailed, "no role", {"kind": "add", "component_key": "foot", "allocation_ids": [machine]}),
         (errors.Conflict, "does not offer remove for head", {"kind": "remove", "member_ids": [head.member_id]}),
-        (errors.Conflict, "carries member", {"kind": "add", "component_key": "hand", "allocation_ids": [taken]}),
-        (errors.Conflict, "carries member", {"kind": "replace", "member_ids": [first], "allocation_ids": [taken]}),
+        (errors.Conflict, "already has the hand", {"kind": "add", "component_key": "hand", "allocation_ids": [taken]}),
+        (
+            errors.Conflict,
+            "already has the hand",
+            {"kind": "replace", "member_ids": [first], "allocation_ids": [taken]},
+        ),
         (
             errors.ValidationFailed,
             "as many allocation_ids",
@@ -414,7 +418,7 @@ async def test_two_members_of_a_role_never_meet_on_one_machine(world: World) -> 
     await (await cluster.controller.take()).fail()
     await cluster.add(machine)
     await cluster.controller.carry_out()
-    with pytest.raises(errors.Conflict, match=f"{machine} carries member"):
+    with pytest.raises(errors.Conflict, match=f"{machine}. already has the hand"):
         await take_exit(world, replace, "retry")
     await take_exit(world, replace, "compensate")
     undoing = await cluster.controller.take()
