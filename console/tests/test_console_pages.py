@@ -151,7 +151,9 @@ def test_the_instance_page_has_members_health_access_and_why_a_control_is_off(ad
     page = html.unescape(admin.page(LAB))
     for text in ("gpu-2", "worker", "http://192.0.2.1", "Say hello", "Observed by the app", "Details from the app"):
         assert text in page
-    assert "There is no version to return to: the instance was not upgraded since its deploy or its last rollback." in page
+    assert (
+        "There is no version to return to: the instance was not upgraded since its deploy or its last rollback." in page
+    )
     assert re.search("<dt>Head allocation</dt><dd>gpu-1</dd>", page), "the machine and not the id of its allocation"
 
 

@@ -420,7 +420,10 @@ def test_a_control_that_is_not_possible_has_the_reason() -> None:
     of_running = {item.act.verb: item.why_not for item in controls.of_instance(MANIFEST, instance(), [], may)}
     assert of_running["stop"] == ""
     assert of_running["start"] == "The instance is running; start needs it failed or stopped."
-    assert of_running["rollback"] == "There is no version to return to: the instance was not upgraded since its deploy or its last rollback."
+    assert (
+        of_running["rollback"]
+        == "There is no version to return to: the instance was not upgraded since its deploy or its last rollback."
+    )
     busy = controls.of_instance(MANIFEST, instance(), [operation(kind="drain")], may)
     assert all(item.why_not for item in busy if item.act.verb != "start")
     denied = controls.of_instance(MANIFEST, instance(), [], {**may, controls.ACTS["stop"].endpoint.permission: "no"})
