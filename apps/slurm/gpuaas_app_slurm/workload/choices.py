@@ -158,7 +158,7 @@ def jobs_max(config_text: str) -> int:
 
 def refuse_fewer_jobs(wanted: Choices, jobs: int) -> None:
     """Refuse a MaxJobCount that is not far above the number of jobs. slurmctld reads its state again with the new
-    setting and drops the jobs over it: running ones end, queued ones are gone. People submit more in between."""
+    setting and drops the jobs over it: running ones end, queued ones are gone. People submit jobs in the meantime."""
     if 2 * jobs > wanted.jobs_max:
         raise Refused(
             f"Slurm has {jobs} jobs, with those that ended in the last minutes, and would drop jobs, also running "
