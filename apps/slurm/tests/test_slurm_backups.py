@@ -181,7 +181,9 @@ def test_a_backup_from_before_an_upgrade_is_compared_with_what_was_written(saved
     (saved / "database.sql").write_text("half")
     assert _damage(saved) == "database.sql is not as it was written\n"
     (saved / "state.tar").unlink()
-    assert _damage(saved) == "state.tar is missing\ndatabase.sql is not as it was written\n"
+    assert "state.tar is missing\n" in _damage(saved)
+    (saved / "state.tar").mkdir()  # it exists, and reading it fails
+    assert _damage(saved) == "state.tar cannot be read\ndatabase.sql is not as it was written\n"
 
 
 def test_a_backup_of_an_earlier_release_without_sums_must_have_its_files(saved: Path) -> None:

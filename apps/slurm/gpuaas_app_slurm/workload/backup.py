@@ -41,7 +41,8 @@ sync -f "$folder/database.sql"
 DAMAGE = r"""
 cd -- "$1"
 for name in state.tar database.sql; do [ -s "$name" ] || echo "$name is missing"; done
-[ ! -s done ] || sha256sum --check --quiet done 2>/dev/null | sed -n 's/: FAILED$/ is not as it was written/p' || true
+[ ! -s done ] || sha256sum --check --quiet done 2>/dev/null |
+  sed -n 's/: FAILED$/ is not as it was written/p; s/: FAILED open or read$/ cannot be read/p' || true
 """
 # What the newer version has written is kept beside the backup, for people who need a record of it.
 RESTORE = r"""
