@@ -3,6 +3,7 @@
 import http.server
 import io
 import json
+import os
 import threading
 import urllib.request
 from pathlib import Path
@@ -46,6 +47,21 @@ def test_work_on_the_head_is_also_each_job_that_has_not_ended(machine: Path) -> 
     view = program.look([WORKER, HEAD])
     assert view["work"] == ["ray::train", "job j1"]
     assert view["closed"]
+
+
+def test_a_user_without_rights_sees_whether_ray_runs(machine: Path) -> None:
+    """Health checks run as such a user, who cannot look into the folder of the token."""
+    machine.chmod(0)
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(65534)
+    try:
+        view = program.look([WORKER])
+    finally:
+        if is_root:
+            os.seteuid(0)
+        machine.chmod(0o700)
+    assert (view["health"], view["runs"], view["closed"]) == ("success", True, False)
 
 
 def test_a_head_is_healthy_only_if_its_own_node_is(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
