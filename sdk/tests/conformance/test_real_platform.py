@@ -5,10 +5,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from gpuaas_contract.errors import NotFound, OperationInProgress
 from gpuaas_sdk import conformance
+from gpuaas_sdk.auth import NoAuth
+from gpuaas_sdk.client import Client
 from gpuaas_sdk.conformance import Driver, Subject, command, plan
-from gpuaas_sdk.conformance.real import checks, feasible
+from gpuaas_sdk.conformance.real import Site, checks, feasible, requests, stage
+from gpuaas_sdk.conformance.verdicts import Failed, NotApplicable
 from gpuaas_sdk.controller import Manifest
+from gpuaas_sdk.outcomes import NoAnswer
 
 UNUSED = "http://127.0.0.1:9"
 """No process listens at this port."""
@@ -67,6 +72,49 @@ def test_a_command_line_that_is_not_complete_is_refused(
     monkeypatch.setenv("GPUAAS_TOKEN", token)
     assert command.main(Driver(), ("false",), flags) == command.EXIT_USAGE
     assert message in capsys.readouterr().err
+
+
+@pytest.fixture
+def place(planted: Callable[..., Subject]) -> requests.Place:
+    return requests.Place(Client(UNUSED, NoAuth()), "default", planted(), instance_id="inst_1")
+
+
+@pytest.mark.parametrize(
+    "error", [Failed("x", "y"), NotApplicable("x"), NotFound("x"), NoAnswer("x"), TypeError("x")], ids=repr
+)
+async def test_a_check_that_ends_early_leaves_no_instance(
+    error: Exception, place: requests.Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machines of an instance that is left are missing for the next checks, and for the project."""
+    cleared: list[str] = []
+
+    async def clear(on: stage.RealStage) -> None:
+        cleared.append(on.place.instance_id)
+        raise NoAnswer("the platform does not answer")
+
+    monkeypatch.setattr(stage.RealStage, "clear", clear)
+    key = tmp_path / "key.json"
+    key.write_text('{"key_id": "k", "client_secret": "s"}')
+
+    async def check() -> None:
+        async with stage.opened(place, Site(UNUSED, "default", "t", key), count=0) as on:
+            on.place.instance_id = "inst_2"
+            raise error
+
+    with pytest.raises(type(error)):
+        await check()
+    assert cleared == ["inst_2"]
+
+
+async def test_a_request_does_not_wait_forever_for_another_operation(
+    place: requests.Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def busy(place: requests.Place, move: plan.Move) -> None:
+        raise OperationInProgress("repair of n1 has not ended")
+
+    monkeypatch.setattr(requests, "_request", busy)
+    with pytest.raises(Failed, match=r"stop was not accepted within 0\.1 s: repair of n1 has not ended"):
+        await requests.request(place, plan.Move("stop"), within_s=0.1)
 
 
 def test_a_platform_that_cannot_be_used_is_an_error_of_the_environment(

@@ -1,7 +1,7 @@
 """Request the operation of a move from a platform, as people do."""
 
 import asyncio
-import contextlib
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,9 +15,12 @@ from gpuaas_sdk.client import Client
 from gpuaas_sdk.conformance import plan
 from gpuaas_sdk.conformance.controllers import Subject
 from gpuaas_sdk.conformance.plan import Move
+from gpuaas_sdk.conformance.verdicts import Failed
 
 REASON = "conformance"
 PAUSE_S = 0.2
+BUSY_S = 600.0
+"""How long a request waits for an operation that the app itself has requested."""
 _PLAIN = {
     "stop": instances.STOP,
     "start": instances.START,
@@ -42,11 +45,16 @@ class Place:
     instance_id: str = ""
 
 
-async def request(place: Place, move: Move) -> Operation:
+async def request(place: Place, move: Move, *, within_s: float = BUSY_S) -> Operation:
     """Request the operation. If the app repairs a member by itself at the moment, wait for that."""
+    ends_at = time.monotonic() + within_s
     while True:
-        with contextlib.suppress(OperationInProgress):
+        try:
             return await _request(place, move)
+        except OperationInProgress as error:
+            if time.monotonic() >= ends_at:
+                reason = f"{move} was not accepted within {within_s:g} s: {error.message}"
+                raise Failed(reason, "Bound the operations that the app itself requests.") from error
         await asyncio.sleep(PAUSE_S)
 
 

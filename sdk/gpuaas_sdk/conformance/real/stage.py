@@ -20,6 +20,7 @@ from gpuaas_sdk.conformance.real import requests
 from gpuaas_sdk.conformance.real.requests import REASON, Place
 from gpuaas_sdk.conformance.real.site import Site
 from gpuaas_sdk.conformance.verdicts import Failed
+from gpuaas_sdk.outcomes import NoAnswer
 
 PATIENCE_S = 300.0
 """How long an operation may take at least: programs really start, and a killed controller's lease must pass."""
@@ -133,16 +134,22 @@ async def opened(place: Place, site: Site, count: int = 1) -> AsyncIterator[Real
             await on.start(count)
             yield on
             await on.clear()
-        except Failed:
-            with contextlib.suppress(Failed, ApiError):
+        except Exception:
+            try:
                 await on.clear()
+            except (Failed, ApiError, NoAnswer, OSError):
+                _name_left(on.place)  # the verdict is about the first error
             raise
         except asyncio.CancelledError:
-            if on.place.instance_id:
-                sys.stderr.write(f"The instance {on.place.name} is left: gpuaas decommission {on.place.name}\n")
+            _name_left(on.place)
             raise
         finally:
             await on.close()
+
+
+def _name_left(place: Place) -> None:
+    if place.instance_id:
+        sys.stderr.write(f"The instance {place.name} is left: gpuaas decommission {place.name}\n")
 
 
 def _fresh(place: Place) -> Place:
