@@ -1,6 +1,7 @@
 """The SSH server of one simulated machine, which a check can cut off. Used by `machines`."""
 
 import asyncio
+import traceback
 from collections.abc import Awaitable, Callable
 
 import asyncssh
@@ -16,6 +17,8 @@ NextLine = Callable[[tuple[str, ...]], str | None]
 """Returns the line that a program which keeps running prints now; None: it is no such program, or it has ended."""
 PROGRAM = ("python3", "-u", "-c")
 """How `Machine.lines` runs a program."""
+DRIVER_FAILED = 70
+"""The exit status of a command for which the driver of the app raised an error."""
 LOOK_S = 1.0
 """How often a program that keeps running prints a line."""
 
@@ -91,6 +94,10 @@ class Door:
             process.exit(ran.exit_status)
         except (OSError, asyncssh.Error, asyncio.IncompleteReadError):
             process.close()
+        except Exception as error:  # noqa: BLE001 - of the driver: without an answer, the machine would seem to be away
+            traceback.print_exception(error)
+            process.stderr.write(f"the driver failed: {type(error).__name__}: {error}\n".encode())
+            process.exit(DRIVER_FAILED)
 
     async def _print(self, process: "asyncssh.SSHServerProcess[bytes]", argv: tuple[str, ...], line: str) -> None:
         """Print this line and the next ones until the client leaves or the program ends. It reads no input."""

@@ -27,6 +27,8 @@ UNIT_FOLDER = "/etc/systemd/system/"
 PACKAGED_UNITS = "/usr/lib/systemd/system/"
 OBSERVER = "observer"
 
+_CHANGE = frozenset({"rm", "mkdir", "chmod", "chown", "touch", "install"})
+
 Respond = Callable[["SimulatedMachine", tuple[str, ...], bytes], Ran | None]
 Prints = Callable[["SimulatedMachine", tuple[str, ...]], str | None]
 
@@ -70,7 +72,7 @@ class SimulatedMachine:
     fails_at: int = 0
     """The number of the next command of an operation that fails, counted from now; 0: none."""
     is_broken: bool = False
-    """Every command that changes the machine fails."""
+    """Every command of an operation fails, also those that only read."""
     after_command: Callable[["SimulatedMachine", Ordered], Awaitable[None]] | None = None
     is_current: Callable[[str], bool] = lambda user: True
     """Whether the access of this user is still valid. The platform ends it with the lease."""
@@ -134,7 +136,7 @@ class SimulatedMachine:
         if user != OBSERVER and (self.fails_at == 0 or self.is_broken):
             return Ran(1, "", "the conformance check lets this command fail")
         is_put = argv[:3] in (("sh", "-c", shell.PUT), ("bash", "-c", shell.PUT_ALL))
-        if user == OBSERVER and is_put:
+        if user == OBSERVER and (is_put or _changes(orders.without_environment(argv))):
             return Ran(1, "", "Permission denied")
         answer = self.respond(self, argv, data)
         if answer is not None:
@@ -163,7 +165,10 @@ class SimulatedMachine:
                 return Ran(0, "".join(map(self._encoded, paths)), "")
             case ("true",):
                 return OK
-            case ("mkdir" | "chmod" | "chown" | "touch", *_) | ("install", "-d", *_):
+            case ("mkdir" | "chmod" | "chown", *_) | ("install", "-d", *_):
+                return OK
+            case ("touch", *paths):
+                self.files = {path: b"" for path in paths if not path.startswith("-")} | self.files
                 return OK
             case ("cat", str(path)):
                 return self._read(path, Ran(1, "", f"cat: {path}: No such file or directory"))
@@ -265,6 +270,12 @@ class SimulatedMachines:
             yield
         finally:
             await asyncio.gather(*(door.close() for door in self._doors.values()))
+
+
+def _changes(argv: Sequence[str]) -> bool:
+    """Return whether the command changes a machine, which an observer may not."""
+    verbs = {"start", "stop", "restart", "reload", "enable", "disable", "kill", "daemon-reload"}
+    return argv[0] in _CHANGE or (argv[0] == "systemctl" and bool(verbs & set(argv)))
 
 
 def _unit(name: str) -> str:

@@ -63,6 +63,37 @@ async def test_files_units_and_programs_of_the_app() -> None:
     assert {order.user for order in machines.machine("n1").ordered} == {"op_1.1"}
 
 
+async def test_an_observer_changes_nothing() -> None:
+    machines = SimulatedMachines(respond, lambda user: True)
+    async with machines.serving(["n1"]):
+        async with connect(target(machines, operation_id="op_1")) as machine:
+            await machine.run("touch", "/etc/kv")
+            await machine.put("/etc/systemd/system/kv.service", "x")
+            await machine.run("systemctl", "restart", "kv")
+        before = machines.machine("n1").content()
+        async with connect(target(machines, instance_id="inst_1")) as machine:
+            assert await machine.exists("/etc/kv")
+            assert (await machine.run("systemctl", "is-active", "kv")).stdout == "active\n"
+            for argv in (("rm", "/etc/kv"), ("touch", "/etc/other"), ("systemctl", "stop", "kv")):
+                with pytest.raises(CommandFailed, match="Permission denied"):
+                    await machine.run(*argv)
+        assert machines.machine("n1").content() == before
+
+
+async def test_an_error_of_the_driver_is_the_answer_to_the_command() -> None:
+    """Without an answer, the controller would wait for a machine that seems to be away."""
+
+    def broken(machine: SimulatedMachine, argv: tuple[str, ...], data: bytes) -> Ran | None:
+        if argv == ("kv",):
+            raise KeyError("port")
+        return None
+
+    machines = SimulatedMachines(broken, lambda user: True)
+    async with machines.serving(["n1"]), connect(target(machines, operation_id="op_1")) as machine:
+        with pytest.raises(CommandFailed, match="the driver failed: KeyError: 'port'"):
+            await machine.run("kv")
+
+
 async def test_many_commands_in_one_round_trip_arrive_one_by_one() -> None:
     machines = SimulatedMachines(respond, lambda user: True)
     unit = File("/etc/systemd/system/kv.service", "x")
