@@ -36,13 +36,15 @@ EXIT_SIGNAL = 128
 def main(driver: Driver, command: Sequence[str], argv: Sequence[str] | None = None) -> int:
     """Run the conformance kit and return the exit status. `command` starts the app's controller, without `run`.
 
-    0: no check failed. 1: one did. 2: the controller or the platform cannot be used. 64: the command line is wrong.
+    0: no check failed. 1: one did. 2: the controller or the platform cannot be used, or a file of the results cannot
+    be written. 64: the command line is wrong.
     143, 130: SIGTERM or SIGINT stopped the run.
 
         sys.exit(conformance.main(DRIVER, (sys.executable, "-m", "gpuaas_app_hello.controller")))"""
     try:
         options = _parse(argv)
         site, key = _site(options), _signing_key(options)
+        _check_folders(options)
     except _UsageError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_USAGE
@@ -64,10 +66,14 @@ def main(driver: Driver, command: Sequence[str], argv: Sequence[str] | None = No
     except _Stopped as stop:
         sys.stderr.write(f"stopped by {stop.number.name}: not all checks have run\n")
         return EXIT_SIGNAL + stop.number
-    _write(card, options)
-    if key is not None:
-        now = datetime.datetime.now(datetime.UTC)
-        options.card.write_bytes(statement.signed(card, registered, key, now))
+    try:
+        _write(card, options)
+        if key is not None:
+            now = datetime.datetime.now(datetime.UTC)
+            options.card.write_bytes(statement.signed(card, registered, key, now))
+    except OSError as error:
+        sys.stderr.write(f"{error.filename} cannot be written: {error.strerror}\n")
+        return EXIT_ENVIRONMENT
     return EXIT_FAILED if card.count("failed") else 0
 
 
@@ -152,6 +158,13 @@ def _signing_key(options: argparse.Namespace) -> signatures.SigningKey | None:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise _UsageError(f"{options.sign} cannot be used to sign: {reason}") from error
+
+
+def _check_folders(options: argparse.Namespace) -> None:
+    """Refuse a file in a folder that does not exist, before the checks run for minutes."""
+    for file in (options.json, options.junit, options.report, options.card):
+        if file is not None and not file.parent.is_dir():
+            raise _UsageError(f"{file} cannot be written: there is no folder {file.parent}")
 
 
 def _registered(file: Path | None, tested: Manifest) -> Manifest:

@@ -81,6 +81,34 @@ def tour(manifest: Manifest, driver: Driver, kinds: Collection[str] = ()) -> lis
     return [move for move in moves if not kinds or move.kind in kinds or move.kind == "deploy"]
 
 
+def left_out(manifest: Manifest, driver: Driver) -> dict[str, str]:
+    """Return the operations of the manifest that the tour cannot try, each with the reason. Pure."""
+    reasons = {
+        f"{kind} {role.component_key}": "the counts of the driver leave no room for it"
+        for role in manifest.roles
+        for kind in role.operations
+        if not _is_possible(role, kind, driver)
+    }
+    whole = (kind for kind in manifest.instance_operations if not _is_listed(manifest, kind, driver))
+    reasons |= {kind: _NEEDS[kind] for kind in whole}
+    tried = _actions(manifest, driver)
+    missing = (action.name for action in manifest.actions if action.name not in tried)
+    return reasons | {f"action {name}": "needs inputs in Driver.actions" for name in missing}
+
+
+def note(reasons: Mapping[Any, str]) -> str:
+    """Return a sentence about what is left out; empty if nothing is. Pure."""
+    parts = ", ".join(f"{name} ({reason})" for name, reason in reasons.items())
+    return f"left out: {parts}" if parts else ""
+
+
+_NEEDS: Mapping[str, str] = {
+    "reconfigure": "needs Driver.changed_inputs",
+    "upgrade": "needs another version in upgrades_from",
+    "rollback": "needs another version in upgrades_from",
+}
+
+
 def _is_possible(role: RoleSpec, kind: OperationKind, driver: Driver) -> bool:
     at_first = driver.counts.get(role.component_key, max(1, role.min))
     if kind == "add" and at_first >= role.max:

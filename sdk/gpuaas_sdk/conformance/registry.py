@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from gpuaas_sdk.conformance.trial import Trial
 
-Run = Callable[[Trial], Awaitable[None]]
+Run = Callable[[Trial], Awaitable[str | None]]
+"""Returns what it left out, if anything."""
 
 
 class CheckSpec(NamedTuple):

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+import traceback
 from collections.abc import Awaitable, Callable, Collection
 
 from gpuaas_sdk.conformance.checks import CHECKS
@@ -53,6 +54,10 @@ async def judged(name: str, claim: str, attempt: Awaitable[str | None]) -> Verdi
     except OSError as error:
         fix = "Start the controller by hand: does its command exist?"
         failed = Failed(f"{type(error).__name__}: {error}", fix, "environment problem")
+    except Exception as error:  # noqa: BLE001 - the other checks must not be lost with this one
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        reason = f"the check itself ended with {type(error).__name__}: {error} ({place.filename}, line {place.lineno})"
+        failed = Failed(reason, "Correct the driver of the app, if the line is in it.", "environment problem")
     took_s = round(time.monotonic() - started, 1)
     if failed is not None:
         reason = "".join(char if char.isprintable() else "?" for char in failed.reason)  # it may quote a machine

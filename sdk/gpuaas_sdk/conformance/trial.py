@@ -47,7 +47,7 @@ class Trial:
 
     def __init__(self, subject: Subject, kinds: Collection[str] = (), reference: Reference | None = None) -> None:
         self.subject, self.driver, self.manifest = subject, subject.driver, subject.manifest
-        self.moves = plan.tour(subject.manifest, subject.driver, kinds)
+        self.kinds, self.moves = kinds, plan.tour(subject.manifest, subject.driver, kinds)
         self._reference = reference
         self._failure: Failed | None = None
         self._lock = asyncio.Lock()

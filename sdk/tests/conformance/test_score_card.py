@@ -1,9 +1,43 @@
 """The score card as text, JSON, JUnit XML and as a report of gaps."""
 
+from pathlib import Path
 from xml.etree import ElementTree
 
 import msgspec
-from gpuaas_sdk.conformance import GAPS, ScoreCard, Verdict, cards
+import pytest
+from gpuaas_sdk.conformance import GAPS, Driver, ScoreCard, Subject, Verdict, cards, command
+from gpuaas_sdk.conformance.run import judged
+
+
+def test_a_file_that_cannot_be_written_is_found_before_the_checks_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "absent" / "card.json"
+    assert command.main(Driver(), ("false",), ["--json", str(file)]) == command.EXIT_USAGE
+    assert f"there is no folder {file.parent}" in capsys.readouterr().err
+
+
+def test_a_disk_that_is_full_is_no_failed_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def done(*_: object, **__: object) -> ScoreCard:
+        return CARD
+
+    monkeypatch.setattr(command, "run", done)
+    monkeypatch.setattr(command, "_manifest", lambda argv: None)
+    monkeypatch.setattr(Subject, "of", lambda *_: None)
+    assert command.main(Driver(), ("false",), ["--json", str(tmp_path)]) == command.EXIT_ENVIRONMENT
+    assert f"{tmp_path} cannot be written: Is a directory" in capsys.readouterr().err
+
+
+async def test_a_check_that_ends_with_an_error_of_its_own_does_not_lose_the_others() -> None:
+    async def broken() -> str | None:
+        raise KeyError("port")
+
+    verdict = await judged("residue", "Nothing stays.", broken())
+    assert (verdict.result, verdict.gap) == ("failed", "environment problem")
+    assert f"KeyError: 'port' ({__file__}, line" in verdict.reason
+
 
 CARD = ScoreCard(
     "hello",

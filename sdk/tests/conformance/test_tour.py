@@ -59,6 +59,18 @@ def test_an_action_that_needs_inputs_is_tried_only_if_the_driver_has_them(tmp_pa
     assert tour(tmp_path, more) == ["deploy", "action list", "decommission"]
 
 
+def test_what_the_kit_cannot_try_is_named(tmp_path: Path) -> None:
+    action = "{name: send, title: T, permission: apps.instance.read, input_schema: {required: [text]}}"
+    roles = "roles: [{component_key: head, min: 1, max: 1, operations: [add, drain]}]"
+    more = f"{roles}\nactions: [{action}]\ninstance_operations: [stop, reconfigure, upgrade]\nupgrades_from: [1.0.0]"
+    assert plan.note(plan.left_out(manifest(tmp_path, more), Driver())) == (
+        "left out: add head (the counts of the driver leave no room for it), "
+        "reconfigure (needs Driver.changed_inputs), upgrade (needs another version in upgrades_from), "
+        "action send (needs inputs in Driver.actions)"
+    )
+    assert plan.note({}) == ""
+
+
 async def test_an_action_is_requested_by_a_person_who_has_a_login(planted: Callable[..., Subject]) -> None:
     async with stage.opened(planted(), controllers=0) as on:
         deploy = on.request(plan.Move("deploy"))

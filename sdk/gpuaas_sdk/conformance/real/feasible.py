@@ -19,8 +19,7 @@ class Tour(NamedTuple):
     @property
     def note(self) -> str:
         """A sentence about what is left out; empty if nothing is."""
-        parts = [f"{move} ({reason})" for move, reason in self.left_out.items()]
-        return f"left out: {', '.join(parts)}" if parts else ""
+        return plan.note(self.left_out)
 
 
 def needed(manifest: Manifest, driver: Driver) -> int:

@@ -78,4 +78,7 @@ async def _attempt(name: str, trial: RealTrial) -> str:
     except (ApiError, NoAnswer) as error:
         fix = error.fix or "Try the same with the command line of gpuaas."
         raise Failed(f"the platform answered: {error}", fix, "environment problem") from error
-    return trial.tour.note if name == "operations" else ""
+    if name != "operations":
+        return ""
+    subject = trial.place.subject
+    return plan.note({**plan.left_out(subject.manifest, subject.driver), **trial.tour.left_out})
