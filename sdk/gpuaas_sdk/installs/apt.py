@@ -102,12 +102,23 @@ def unless_locked(machine: Machine, ran: Ran) -> str:
     return error or "no output" if ran.exit_status != 0 else ""
 
 
+def known_packages(machine: Machine, ran: Ran) -> str:
+    """Return what `dpkg-query -W` printed. It ends with 1 if it does not know some of the packages. Any other failure
+    means that nothing is known, which is not the same as no packages: raise Temporary.
+
+    lines = apt.known_packages(machine, ran).splitlines()"""
+    if ran.exit_status not in (0, 1):
+        error = ran.stderr.strip()[-500:] or f"exit status {ran.exit_status}"
+        raise Temporary(f"cannot read which packages {machine.hostname} has: {error}")
+    return ran.stdout
+
+
 async def _known_to_dpkg(machine: Machine, names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names that dpkg still lists, even if only with configuration files."""
     if not names:
         return ()
     ran = await machine.run("dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n", *names, check=False)
-    pairs = [line.split() for line in ran.stdout.splitlines()]
+    pairs = [line.split() for line in known_packages(machine, ran).splitlines()]
     return tuple(pair[0] for pair in pairs if len(pair) == 2 and pair[1] != "not-installed")
 
 

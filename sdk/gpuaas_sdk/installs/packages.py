@@ -192,7 +192,7 @@ async def software_versions(machine: Machine, footprint: Footprint) -> dict[str,
     software = footprint.software
     shown = "${Package} ${Version} ${db:Status-Status} ${source:Package}\n"
     ran = await machine.run("dpkg-query", "-W", "-f", shown, *software.patterns, check=False)
-    rows = [line.split() for line in ran.stdout.splitlines()]
+    rows = [line.split() for line in apt.known_packages(machine, ran).splitlines()]
     return {row[0]: row[1] for row in rows if len(row) == 4 and row[2:] == ["installed", software.source]}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gpuaas_sdk.failures import Refused
+from gpuaas_sdk.failures import Refused, Temporary
 from gpuaas_sdk.installs.footprint import Footprint
 from gpuaas_sdk.machine import Command, File, Machine, commands
 
@@ -157,6 +157,8 @@ async def others(machine: Machine, footprint: Footprint, instance_id: str) -> tu
     if await receipts.others(machine, KV, op.instance.instance_id):
         raise Refused("another instance uses the machine")"""
     listing = await machine.run("find", footprint.folder, "-maxdepth", "1", "-name", "*.json", check=False)
+    if listing.exit_status != 0 and await machine.exists(footprint.folder):
+        raise Temporary(f"cannot read {footprint.folder} of {machine.hostname}: {listing.stderr.strip()[-500:]}")
     paths = [line for line in listing.stdout.splitlines() if line != path_of(footprint, instance_id)]
     return tuple(path.rsplit("/", 1)[-1].removesuffix(".json") for path in paths)
 

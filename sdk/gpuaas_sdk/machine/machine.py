@@ -116,8 +116,12 @@ class Machine:
         return self._checked(command, completed).stdout
 
     async def exists(self, path: str) -> bool:
-        """Return whether there is a file or a folder at the path."""
-        return (await self.run("test", "-e", path, check=False)).exit_status == 0
+        """Return whether there is a file or a folder at the path. If that is not known, raise `CommandFailed`."""
+        command = commands.run("test", "-e", path)
+        completed = await self._execute(command, check=False)
+        if completed.exit_status != 1:
+            self._checked(command, completed)
+        return completed.exit_status == 0
 
     async def follow(self, path: str, *, lines: int = 0) -> AsyncGenerator[str]:
         """Yield the last `lines` of a file, then each new line as it is written, for at most one hour.

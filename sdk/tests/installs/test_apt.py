@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 from gpuaas_sdk.failures import Temporary
-from gpuaas_sdk.installs import apt
+from gpuaas_sdk.installs import apt, packages
 from gpuaas_sdk.machine import Machine, Ran, shell
 from gpuaas_sdk.testing import FakeHost
+from kv_footprint import KV
 from local_shell import program, run
 
 
@@ -89,6 +90,19 @@ async def test_packages_that_other_software_needs_are_kept_and_the_daemons_go_if
     kept = await apt.purge(Machine(host), ("kv-server", "libkv"), ("kv-server", "kv-tools"))
     assert kept == tuple(name for name in ("kv-server", "libkv") if name not in purged)
     assert [argv[-1:] for argv in host.ran if "purge" in argv and "-s" not in argv] == ([purged] if purged else [])
+
+
+async def test_packages_that_cannot_be_listed_are_not_taken_for_none() -> None:
+    """Otherwise they would stay on the machine forever: the removal deletes the receipt."""
+
+    def answer(argv: tuple[str, ...]) -> Ran:
+        return Ran(2, "", "parsing file status") if argv[0] == "dpkg-query" else Ran(0, "", "")
+
+    host = FakeHost("gpu-2", answer)
+    with pytest.raises(Temporary, match="cannot read which packages gpu-2 has: parsing file status"):
+        await apt.purge(Machine(host), ("kv-server",))
+    with pytest.raises(Temporary, match="cannot read which packages gpu-2 has: parsing file status"):
+        await packages.software_versions(Machine(host), KV)
 
 
 def test_other_packages_that_a_purge_would_remove_are_returned() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from gpuaas_sdk.failures import Refused
+from gpuaas_sdk.failures import Refused, Temporary
 from gpuaas_sdk.installs import Receipt, UnitBefore, receipts
 from gpuaas_sdk.machine import Machine, Ran
 from gpuaas_sdk.testing import FakeHost
@@ -78,6 +78,18 @@ async def test_other_instances_are_found_by_their_receipts() -> None:
     listed = "".join(f"{receipts.path_of(KV, instance_id)}\n" for instance_id in ("inst_1", "inst_2"))
     machine = Machine(FakeHost("gpu-1", lambda argv: Ran(0, listed if argv[0] == "find" else "", "")))
     assert await receipts.others(machine, KV, "inst_1") == ("inst_2",)
+
+
+async def test_receipts_that_cannot_be_listed_are_not_taken_for_none() -> None:
+    """Otherwise the machine of another instance would be taken over."""
+
+    def answer(argv: tuple[str, ...]) -> Ran:
+        return Ran(1, "", "Input/output error") if argv[0] == "find" else Ran(0, "", "")
+
+    with pytest.raises(Temporary, match=r"cannot read /var/lib/gpuaas-app/kv of gpu-1: Input/output error"):
+        await receipts.others(Machine(FakeHost("gpu-1", answer)), KV, "inst_1")
+    absent = Machine(FakeHost("gpu-1", lambda argv: Ran(1, "", "No such file or directory")))
+    assert await receipts.others(absent, KV, "inst_1") == ()
 
 
 def test_the_inspection_shows_what_a_real_machine_has(tmp_path: Path) -> None:

@@ -461,3 +461,12 @@ async def _pump(reader: Any, writer: Any, *, close: bool = False) -> None:
             await writer.drain()
     if close:
         writer.close()
+
+
+async def test_a_look_that_fails_does_not_mean_that_a_file_is_absent() -> None:
+    """An app deletes the data of a member that seems to have none."""
+    ran = {"/here": Ran(0, "", ""), "/gone": Ran(1, "", ""), "/unknown": Ran(126, "", "cannot execute")}
+    machine = Machine(FakeHost("gpu-1", lambda argv: ran[argv[-1]]))
+    assert [await machine.exists(path) for path in ("/here", "/gone")] == [True, False]
+    with pytest.raises(CommandFailed, match="cannot execute"):
+        await machine.exists("/unknown")
