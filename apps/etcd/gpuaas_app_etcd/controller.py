@@ -29,33 +29,33 @@ class EtcdPeers(quorum.Peers):
         every = {plan.url(other.address): other.allocation_id for other in op.members}
         await self._begin(op, member, machine, plan.initial_cluster((), every), "new")
 
-    async def enter(self, op: Operation, member: Member, machine: Machine, voice: Member) -> None:
+    async def enter(self, op: Operation, member: Member, machine: Machine, serving: Member) -> None:
         name, address = member.allocation_id, member.address
-        teller = await op.machine(voice)
-        if not await self._has_authority(op, teller):
+        server = await op.machine(serving)
+        if not await self._has_authority(op, server):
             fix = f"gpuaas stop {op.instance.name}; gpuaas start {op.instance.name}"
             raise NeedsOperator("the TLS secret of the instance has expired; a new member would not be trusted", fix)
-        mine = plan.find(peers := await etcd.peers(teller), name, address)
+        mine = plan.find(peers := await etcd.peers(server), name, address)
         stale = plan.stale(peers, mine, has_data=await machine.exists(f"{DATA}/member"))
         for peer in stale:
-            await etcd.control(teller, "member", "remove", f"{peer.id:x}")
+            await etcd.control(server, "member", "remove", f"{peer.id:x}")
         if mine is None or mine in stale:
             await etcd.clear(machine)
-            await etcd.control(teller, "member", "add", name, "--learner", f"--peer-urls={plan.url(address)}")
-        cluster = plan.initial_cluster(await etcd.peers(teller), {plan.url(address): name})
+            await etcd.control(server, "member", "add", name, "--learner", f"--peer-urls={plan.url(address)}")
+        cluster = plan.initial_cluster(await etcd.peers(server), {plan.url(address): name})
         await self._begin(op, member, machine, cluster, "existing")
 
-    async def admit(self, op: Operation, member: Member, voice: Member) -> None:
-        teller = await op.machine(voice)
-        mine = plan.find(await etcd.peers(teller), member.allocation_id, member.address)
+    async def admit(self, op: Operation, member: Member, serving: Member) -> None:
+        server = await op.machine(serving)
+        mine = plan.find(await etcd.peers(server), member.allocation_id, member.address)
         if mine is not None and mine.learner:
-            await etcd.control(teller, "member", "promote", f"{mine.id:x}")
+            await etcd.control(server, "member", "promote", f"{mine.id:x}")
 
-    async def retire(self, op: Operation, member: Member, voice: Member) -> None:
-        teller = await op.machine(voice)
-        mine = plan.find(await etcd.peers(teller), member.allocation_id, member.address)
+    async def retire(self, op: Operation, member: Member, serving: Member) -> None:
+        server = await op.machine(serving)
+        mine = plan.find(await etcd.peers(server), member.allocation_id, member.address)
         if mine is not None:
-            await etcd.control(teller, "member", "remove", f"{mine.id:x}")
+            await etcd.control(server, "member", "remove", f"{mine.id:x}")
 
     async def start(self, op: Operation, member: Member, machine: Machine) -> None:
         """All members are stopped, so this is the moment at which they can change to a new secret."""
@@ -100,7 +100,7 @@ quorum.register(app, PEERS)
 @app.action("snapshot.save")
 async def save(op: Operation) -> dict[str, Any]:
     """Save one file. A controller that crashed may have chosen another machine, so the others keep none."""
-    name, member = f"{op.id}.db", await quorum.voice(op, PEERS)
+    name, member = f"{op.id}.db", await quorum.serving_member(op, PEERS)
     row = await op.on(member, lambda machine: etcd.save(machine, name))
     for other in quorum.others(op, member):
         if await op.answers(other, patience_s=PEERS.settings.answer_s):

@@ -38,10 +38,10 @@ def others(op: Operation, member: Member) -> list[Member]:
     return [other for other in op.members if other.member_id != member.member_id]
 
 
-async def voice(op: Operation, peers: Peers, besides: Member | None = None, *more: Member) -> Member:
+async def serving_member(op: Operation, peers: Peers, besides: Member | None = None, *more: Member) -> Member:
     """Return a member that serves, to ask it about the cluster. If there is none, raise `Temporary`.
 
-    server = await quorum.voice(op, peers)"""
+    server = await quorum.serving_member(op, peers)"""
     for member in (*op.members, *more):
         is_other = besides is None or member.allocation_id != besides.allocation_id
         if is_other and member.status not in _NOT_STARTED and not await _unwell(op, peers, member):
@@ -97,10 +97,10 @@ async def join(op: Operation, peers: Peers, member: Member, at: Member, prefix: 
     await quorum.join(op, peers, member, member)"""
 
     async def enter(machine: Machine) -> None:
-        await peers.enter(op, at, machine, await voice(op, peers, at))
+        await peers.enter(op, at, machine, await serving_member(op, peers, at))
 
     async def admit() -> None:
-        await peers.admit(op, at, await voice(op, peers, at))
+        await peers.admit(op, at, await serving_member(op, peers, at))
 
     await install(op, peers, member, f"{prefix}install", at)
     await step(op, member, f"{prefix}enter the cluster", enter, at)
@@ -173,7 +173,7 @@ async def leave(op: Operation, peers: Peers, member: Member, *, whole: bool, pre
 
 async def retire(op: Operation, peers: Peers, member: Member, *more: Member) -> None:
     """End a membership, through another member."""
-    await peers.retire(op, member, await voice(op, peers, member, *more))
+    await peers.retire(op, member, await serving_member(op, peers, member, *more))
 
 
 async def take_off(op: Operation, peers: Peers, member: Member, at: Member, name: str) -> None:

@@ -46,15 +46,15 @@ class Peers:
         """Start the member as one of `op.members`, which are all of a new cluster. Do not wait for the others."""
         raise NotImplementedError
 
-    async def enter(self, op: Operation, member: Member, machine: Machine, voice: Member) -> None:
-        """Start the member as a new one of a cluster that serves; `voice` is a member that does. If its data was lost,
-        it is a new one too. It must not count for the quorum before it has the data."""
+    async def enter(self, op: Operation, member: Member, machine: Machine, serving: Member) -> None:
+        """Start the member as a new one of a cluster that serves; `serving` is a member that does. One whose data was
+        lost is a new one too. It must not count for the quorum before it has the data."""
         raise NotImplementedError
 
-    async def admit(self, op: Operation, member: Member, voice: Member) -> None:
+    async def admit(self, op: Operation, member: Member, serving: Member) -> None:
         """Let the member that has entered count for the quorum. Raise `Temporary` while it is not up to date."""
 
-    async def retire(self, op: Operation, member: Member, voice: Member) -> None:
+    async def retire(self, op: Operation, member: Member, serving: Member) -> None:
         """End the membership of this member, if the cluster lists it. Its machine may be silent."""
         raise NotImplementedError
 
