@@ -57,6 +57,11 @@ class Cluster(DirectMachines):
         role = "member" if names else ""
         return self.platform.request(present, kind, targets or None, component_key=role, **options)
 
+    async def preview(self, instance: Instance, kind: Any, name: str) -> Any:
+        targets = [member for member in self.members(instance) if member.node_name == name]
+        asked = self.platform.ask_preview(self.platform.instance(instance.instance_id), kind, targets)
+        return (await self.platform.ended(asked.operation_id)).preview
+
     async def act(self, instance: Instance, action: str, **inputs: str) -> Any:
         operation = self.platform.invoke(self.platform.instance(instance.instance_id), action, dict(inputs))
         return await self.platform.ended(operation.operation_id, timeout_s=60)

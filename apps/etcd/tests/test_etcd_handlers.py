@@ -74,6 +74,25 @@ async def test_a_member_is_not_removed_while_the_others_have_no_quorum_without_i
     assert (evidence.state, evidence.detail) == ("idle", "2 others keep the quorum")
 
 
+async def test_a_preview_of_a_removal_or_a_replacement_announces_its_refusal(cluster: Cluster) -> None:
+    async with cluster.running():
+        instance = cluster.instance(*THREE)
+        await cluster.perform(instance, "deploy")
+        healthy = [await cluster.preview(instance, kind, "n1") for kind in ("remove", "replace", "restart")]
+        cluster.machine("n2").units.pop("etcd.service")
+        one_away = [await cluster.preview(instance, kind, "n1") for kind in ("remove", "replace", "restart")]
+        that_one = await cluster.preview(instance, "remove", "n2")
+        cluster.machine("n3").units.pop("etcd.service")
+        two_away = await cluster.preview(instance, "replace", "n1")
+    assert [(shown.refusal, shown.notes) for shown in healthy] == [("", [])] * 3
+    assert "without n1 there would be no quorum" in one_away[0].refusal
+    assert "repair the members" in one_away[0].refusal
+    assert [shown.refusal for shown in one_away[1:]] == ["", ""], "a new machine serves before the old one leaves"
+    assert all("do not serve now: n2" in shown.notes[0] for shown in one_away)
+    assert (that_one.refusal, that_one.notes) == ("", [])
+    assert "without n1 there would be no quorum" in two_away.refusal
+
+
 async def test_a_silent_machine_is_given_up_by_force_and_loses_its_vote(cluster: Cluster) -> None:
     async with cluster.running():
         instance = cluster.instance(*THREE)

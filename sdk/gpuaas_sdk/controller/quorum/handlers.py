@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+from collections.abc import Mapping
 from typing import get_args
 
 from gpuaas_contract.instances import Member
@@ -141,18 +142,23 @@ class _Quorum:
         await asyncio.gather(*(members.drop_left(op, member) for member in op.members))
 
     async def preview(self, op: Operation) -> Preview:
-        """Show what the other members answer, and what cannot be undone."""
-        chosen = {member.member_id for member in op.targets}
-        others = [member for member in op.members if member.member_id not in chosen]
-        unwell = await moves.unwell(op, self._peers, others)
+        """Show which of the members that stay do not serve, whether that refuses the operation, and what is lost."""
+        unwell = await moves.unwell(op, self._peers, op.members)
+        leaving = {member.node_name for member in op.targets}
+        staying = {name: reason for name, reason in unwell.items() if name not in leaving}
         ends = op.preview_of == "decommission"
         return Preview(
             answered=True,
             source="the health of every other member",
             observed_at=datetime.datetime.now(datetime.UTC),
             irreversible=["All data on the machines of the instance is deleted."] if ends else [],
-            notes=[f"Members that do not serve now: {rules.listed(unwell)}"] if unwell else [],
+            notes=[f"Members that do not serve now: {rules.listed(staying)}"] if staying else [],
+            refusal=await members.refusal(self._refuse_leaving(op, unwell)),
         )
+
+    async def _refuse_leaving(self, op: Operation, unwell: Mapping[str, str]) -> None:
+        if op.preview_of in ("remove", "replace") and not op.force:
+            moves.refuse_leaving(op, unwell)
 
     async def look(self, now: Reconciliation) -> None:
         """Report what each member answers now. Members that were stopped are not asked."""

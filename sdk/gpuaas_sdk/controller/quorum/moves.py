@@ -4,7 +4,7 @@
 
 import asyncio
 import datetime
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from gpuaas_contract.instances import Member
 from gpuaas_contract.operations import Evidence
@@ -18,6 +18,7 @@ from gpuaas_sdk.failures import Permanent, Refused, Temporary
 from gpuaas_sdk.installs import package_changes, packages, receipts
 from gpuaas_sdk.machine import Machine, MachineAway
 
+_REPAIR_FIRST = "repair the members that do not serve first"
 _NOT_STARTED = ("requested", "provisioning", "drained")
 
 
@@ -194,8 +195,19 @@ async def evidence(op: Operation, peers: Peers, member: Member, *more: Member, w
 
     check = await op.until(safe, every_s=1.0, within_s=0 if op.force else peers.settings.safe_s)
     if not check.ok:
-        await members.only_by_force(op, check.reason, "repair the members that do not serve first")
+        await members.only_by_force(op, check.reason, _REPAIR_FIRST)
     return _evidence(f"{len(stay)} others keep the quorum")
+
+
+def refuse_leaving(op: Operation, unwell: Mapping[str, str]) -> None:
+    """Refuse a removal or a replacement that would be refused as the cluster is now. For previews. Pure."""
+    joining = 1 if op.preview_of == "replace" else 0  # the new machine serves before the old member leaves
+    for member in op.targets:
+        stay = [other for other in others(op, member) if _may_vote(other)]
+        away = {other.node_name: unwell[other.node_name] for other in stay if other.node_name in unwell}
+        check = rules.may_leave(away, len(stay) + joining, member.node_name)
+        if member.was_ready and not check.ok:
+            raise Refused(check.reason, fix=_REPAIR_FIRST)
 
 
 def _may_vote(member: Member) -> bool:
