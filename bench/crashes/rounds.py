@@ -122,13 +122,13 @@ class Rounds:
     async def _do(self, cluster: Cluster, move: Move, after_s: float) -> Operation:
         """Request the operation and return it as it is at its end, or when the patience is over."""
         await asyncio.sleep(after_s)
-        operation_id = (await request(self.cloud, cluster, move)).operation_id
+        client, operation_id = self.cloud.client_of(cluster), (await request(self.cloud, cluster, move)).operation_id
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE_S):
-                async for _ in self.cloud.client.watch_operation(self.cloud.project_id, operation_id):
+                async for _ in client.watch_operation(self.cloud.project_id, operation_id):
                     pass
         where: dict[str, Any] = {"project_id": self.cloud.project_id, "operation_id": operation_id}
-        return await self.cloud.client.call(OPERATION_GET, **where)
+        return await client.call(OPERATION_GET, **where)
 
     async def _ends(self, entry: Interrupted) -> list[str]:
         """Return the status of each event about the end of the operation."""
