@@ -45,7 +45,6 @@ class Cloud:
         self._controller: Controller | None = None
         self._is_killing = False
         self._agents: list[asyncio.Task[None]] = []
-        self._clients: dict[int, Client] = {}
 
     async def set_up(self, clusters: Sequence[Cluster]) -> None:
         login = identity.Login(name="admin", password=self.server.admin_password())
@@ -59,12 +58,6 @@ class Cloud:
         await self._make_account()
         for cluster in clusters:
             await self._admit(cluster)
-
-    def client_of(self, cluster: Cluster) -> Client:
-        """Return the cluster's own client. A search in one pool with the connections of all clusters would be slow."""
-        if cluster.number not in self._clients:
-            self._clients[cluster.number] = Client(self.server.url, BearerToken(self.token))
-        return self._clients[cluster.number]
 
     async def kill(self, victim: str) -> None:
         """Kill the controller or the platform with SIGKILL and start it again."""
@@ -99,8 +92,7 @@ class Cloud:
         for agent in self._agents:
             agent.cancel()
         ended = await asyncio.gather(*self._agents, return_exceptions=True)
-        for client in (self.client, *self._clients.values()):
-            await client.aclose()
+        await self.client.aclose()
         if failed := [error for error in ended if isinstance(error, Exception)]:
             raise failed[0]  # an agent that died does no tasks: every other result is worth nothing
 

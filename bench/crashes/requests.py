@@ -17,7 +17,7 @@ async def request(cloud: Cloud, cluster: Cluster, move: Move) -> Operation:
             cloud.subject.driver.offer(machine, version)
     cluster.lives += move.kind == "deploy"
     place = Place(
-        cloud.client_of(cluster),
+        cloud.client,
         cloud.project_id,
         cloud.subject,
         cluster.allocation_ids,
