@@ -6,11 +6,10 @@ import contextlib
 import datetime
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuaas_contract import events
 from gpuaas_contract.operations import OPERATION_GET, Operation
 from gpuaas_sdk.conformance import plan
 from gpuaas_sdk.conformance.plan import Move
@@ -19,11 +18,12 @@ from gpuaas_sdk.conformance.stage import describe
 from bench.crashes import judge
 from bench.crashes.cloud import Cloud
 from bench.crashes.clusters import Cluster
+from bench.crashes.ends import Ends
 from bench.crashes.judge import Ended, Row, Undisturbed
 from bench.crashes.requests import request
 
 MEASURE_SPREAD_S = 1.0
-"""The undisturbed operations do not begin at the same moment, as the interrupted ones do not."""
+"""Within this time the undisturbed operations begin the first time."""
 PATIENCE_S = 600.0
 """How long an operation may take before it counts as one that does not end. Much longer than the allowed time, so that
 one that is only late is shown as such."""
@@ -47,12 +47,20 @@ class Rounds:
         self.moves = _needed(plan.tour(subject.manifest, subject.driver), kinds)
         self.rows = {move: Row(subject.manifest.slug, move) for move in self.moves if not kinds or move.kind in kinds}
         self._undisturbed: dict[Move, Undisturbed] = {}
+        self._ends = Ends()
         self._random = random.Random(seed)
 
     async def measure(self) -> None:
-        """Do every operation undisturbed: its length, its effects and its result are what others are compared with."""
+        """Do every operation undisturbed: its length, its effects and its result are what others are compared with.
+
+        The second time, the operations begin as far from each other as the interrupted ones will: fewer at the same
+        moment are faster, and a kill that comes after the end of an operation does not count."""
+        await self._measure(dict.fromkeys(self.moves, MEASURE_SPREAD_S))
+        await self._measure({move: self._undisturbed[move].length_s for move in self.moves})
+
+    async def _measure(self, spreads_s: Mapping[Move, float]) -> None:
         for move in self.moves:
-            done = await self._all(move, self._instants(MEASURE_SPREAD_S))
+            done = await self._all(move, self._instants(spreads_s[move]))
             for entry in done:
                 if entry.operation.status != "succeeded":
                     raise SystemExit(f"bench: without any kill, {move} {describe(entry.operation)}")
@@ -88,10 +96,12 @@ class Rounds:
     async def _interrupt(self, move: Move, show: Callable[[str], None]) -> None:
         undisturbed, row = self._undisturbed[move], self.rows[move]
         into_s = self._instants(undisturbed.length_s)
-        for entry in await self._all(move, into_s, row.next_victim()):
-            cluster = entry.cluster
-            ends = await self._ends(entry)
-            ended = Ended(cluster.number, entry.operation, ends, entry.killed_at, cluster.effects(), cluster.states())
+        interrupted = await self._all(move, into_s, row.next_victim())
+        await self._ends.catch_up(self.cloud.client, self.cloud.project_id)
+        for entry in interrupted:
+            cluster, operation = entry.cluster, entry.operation
+            ends = self._ends.statuses(operation.operation_id)
+            ended = Ended(cluster.number, operation, ends, entry.killed_at, cluster.effects(), cluster.states())
             if not row.add(ended, undisturbed):
                 show(f"{move}: {row.wrong[-1]}")
                 self.clusters.remove(cluster)  # what follows would be compared with something else
@@ -99,14 +109,18 @@ class Rounds:
     async def _all(self, move: Move, into_s: Sequence[float], victim: str = "") -> list[Interrupted]:
         """Do the operation on all clusters, and kill the victim when each is as far as this into it."""
         async with asyncio.TaskGroup() as group:
-            watching = group.create_task(self.cloud.watch_controller())
+            watching = [
+                group.create_task(self.cloud.watch_controller()),
+                group.create_task(self._ends.follow(self.cloud.client, self.cloud.project_id)),
+            ]
             killing = group.create_task(self._kill(victim, max(into_s)))
             working = [
                 group.create_task(self._do(cluster, move, max(into_s) - into))
                 for cluster, into in zip(self.clusters, into_s, strict=True)
             ]
             await asyncio.wait([killing, *working])
-            watching.cancel()
+            for task in watching:
+                task.cancel()
         return [
             Interrupted(cluster, task.result(), killing.result())
             for cluster, task in zip(self.clusters, working, strict=True)
@@ -125,25 +139,9 @@ class Rounds:
         operation_id = (await request(self.cloud, cluster, move)).operation_id
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE_S):
-                async for _ in self.cloud.client.watch_operation(self.cloud.project_id, operation_id):
-                    pass
+                await self._ends.wait(operation_id)
         where: dict[str, Any] = {"project_id": self.cloud.project_id, "operation_id": operation_id}
         return await self.cloud.client.call(OPERATION_GET, **where)
-
-    async def _ends(self, entry: Interrupted) -> list[str]:
-        """Return the status of each event about the end of the operation."""
-        operation, after, statuses = entry.operation, 0, list[str]()
-        while True:
-            query = {"after": after, "limit": 500, "correlation_id": operation.correlation_id}
-            page = await self.cloud.client.call(events.EVENT_LIST, query=query, project_id=self.cloud.project_id)
-            if not page.items:
-                return statuses
-            after = page.items[-1].cursor
-            statuses += [
-                str(event.payload["status"])
-                for event in page.items
-                if event.type == "apps.operation.ended" and event.payload["operation_id"] == operation.operation_id
-            ]
 
 
 def _needed(tour: list[Move], kinds: Collection[str]) -> list[Move]:

@@ -20,6 +20,7 @@ from gpuaas_contract.wire import Item, NoBody, Page
 
 from gpuaas_sdk.auth import Auth
 from gpuaas_sdk.client import events, request, retries
+from gpuaas_sdk.client.pools import Pools
 from gpuaas_sdk.client.request import Request
 from gpuaas_sdk.outcomes import NoAnswer, OutcomeUnknown, Unreachable, UnreadableAnswer
 
@@ -30,9 +31,6 @@ ATTEMPT_S = 20.0
 WATCH_WAIT_S = 25.0
 WATCH_DEADLINE_S = 300.0
 """Time limit of one call while watching: a restart or an upgrade of the server may take this long."""
-
-_CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=500)
-"""A controller waits in each of its projects, so a limit would let the requests of some wait for those of others."""
 
 
 class Tagged(NamedTuple, Generic[Answer]):
@@ -47,7 +45,7 @@ class Tagged(NamedTuple, Generic[Answer]):
 
 
 class Client:
-    """Calls one server over one connection pool. Close it with `async with` or `aclose()`.
+    """Calls one server over connections that it keeps. Close them with `async with` or `aclose()`.
 
     async with Client("http://127.0.0.1:7070", ServiceAccount(key_id, client_secret)) as client:
         me = await client.call(identity.ME)"""
@@ -59,7 +57,9 @@ class Client:
         """The address of the server, without a slash at its end."""
         self._auth = auth
         trust = _trust(self.server, ca_file)
-        self._http = httpx.AsyncClient(base_url=self.server, verify=trust, trust_env=False, limits=_CONNECTIONS)
+        self._connections = Pools(
+            lambda limits: httpx.AsyncClient(base_url=self.server, verify=trust, trust_env=False, limits=limits)
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -71,7 +71,7 @@ class Client:
 
     async def aclose(self) -> None:
         """Close all connections."""
-        await self._http.aclose()
+        await self._connections.aclose()
 
     async def call(
         self,
@@ -182,9 +182,10 @@ class Client:
         path, parameters = request.path(endpoint, path_params), request.query(endpoint, {}, dry_run=dry_run)
         timeout = httpx.Timeout(ATTEMPT_S, read=DEADLINE_S)
         try:
-            response = await self._http.request(
-                endpoint.method, path, params=parameters, content=content, headers=headers, timeout=timeout
-            )
+            async with self._connections.lend() as http:
+                response = await http.request(
+                    endpoint.method, path, params=parameters, content=content, headers=headers, timeout=timeout
+                )
         except httpx.TransportError as error:
             raise self._connection_broke(endpoint, error) from error
         if not response.is_success:
@@ -199,9 +200,10 @@ class Client:
         path, parameters = request.path(endpoint, path_params), request.query(endpoint, query or {})
         headers = {"Authorization": header} if header else {}
         try:
-            async with self._http.stream(
-                "GET", path, params=parameters, headers=headers, timeout=ATTEMPT_S
-            ) as response:
+            async with (
+                self._connections.lend() as http,
+                http.stream("GET", path, params=parameters, headers=headers, timeout=ATTEMPT_S) as response,
+            ):
                 if not response.is_success:
                     await response.aread()
                     raise retries.error_of(response)
@@ -262,8 +264,8 @@ class Client:
     ) -> httpx.Response | retries.Retry | ApiError:
         left_s, sending = max(0.1, deadline - time.monotonic()), _Sending()
         try:
-            async with asyncio.timeout(min(left_s, ATTEMPT_S + call.wait_s)):
-                response = await self._http.request(
+            async with asyncio.timeout(min(left_s, ATTEMPT_S + call.wait_s)), self._connections.lend() as http:
+                response = await http.request(
                     call.endpoint.method,
                     call.path,
                     params=call.query,
@@ -329,11 +331,11 @@ class _Sending:
         self.has_begun |= stage.endswith(".send_request_headers.started")
 
 
-def _trust(server: str, ca_file: Path | None) -> ssl.SSLContext | bool:
-    """Return the authorities that may sign the certificate of the server; True means those of the host."""
+def _trust(server: str, ca_file: Path | None) -> ssl.SSLContext:
+    """Return the authorities that may sign the certificate of the server."""
     if ca_file:
         return ssl.create_default_context(cafile=str(ca_file))
     if server.startswith("http://"):
         # No TLS is used. To load the host's authorities would take longer than most commands; this context has none.
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    return True
+    return httpx.create_ssl_context(trust_env=False)
