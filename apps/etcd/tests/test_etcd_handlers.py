@@ -93,6 +93,21 @@ async def test_a_preview_of_a_removal_or_a_replacement_announces_its_refusal(clu
     assert "without n1 there would be no quorum" in two_away.refusal
 
 
+async def test_a_member_that_was_never_ready_can_have_a_vote_that_the_others_need(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serves = cluster.driver.serves
+    async with cluster.running():
+        instance = cluster.instance(*THREE)
+        monkeypatch.setattr(cluster.driver, "serves", lambda machine: machine.name != "n3" and serves(machine))
+        await cluster.perform(instance, "deploy")
+        assert cluster.statuses(instance) == {**READY, "n3": "failed"}
+        monkeypatch.setattr(cluster.driver, "serves", serves)
+        cluster.machine("n2").units.pop("etcd.service")
+        refused = await cluster.perform(instance, "remove", ["n3"])
+    assert (refused.status, refused.targets[0].outcome, cluster.voters()) == ("failed", "refused", set(THREE))
+
+
 async def test_a_silent_machine_is_given_up_by_force_and_loses_its_vote(cluster: Cluster) -> None:
     async with cluster.running():
         instance = cluster.instance(*THREE)

@@ -26,6 +26,8 @@ ENDED = Ran(255, "", "Permission denied: the access has ended with the lease")
 UNIT_FOLDER = "/etc/systemd/system/"
 PACKAGED_UNITS = "/usr/lib/systemd/system/"
 OBSERVER = "observer"
+FAILED = 2
+"""The exit status of a command that a check lets fail. With 1, many programs answer `no`: dpkg-query, grep, test."""
 
 _CHANGE = frozenset({"rm", "mkdir", "chmod", "chown", "touch", "install"})
 
@@ -134,7 +136,7 @@ class SimulatedMachine:
             return ENDED
         self.fails_at -= user != OBSERVER
         if user != OBSERVER and (self.fails_at == 0 or self.is_broken):
-            return Ran(1, "", "the conformance check lets this command fail")
+            return Ran(FAILED, "", "the conformance check lets this command fail")
         is_put = argv[:3] in (("sh", "-c", shell.PUT), ("bash", "-c", shell.PUT_ALL))
         if user == OBSERVER and (is_put or _changes(orders.without_environment(argv))):
             return Ran(1, "", "Permission denied")

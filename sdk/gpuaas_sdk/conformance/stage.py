@@ -29,6 +29,8 @@ States = dict[str, dict[str, str]]
 """What the app has on each machine."""
 OnStep = Callable[[Operation, Any], Awaitable[Fate]]
 NODES_MAX = 12
+KEEPS_S = 4.0
+"""How long an operation that waits for work is watched. An app may not give up the wait in this time."""
 SHOWN_CHARS = 60
 SHOWN_BEFORE = 20
 """How much of two values a difference shows: from a little before the place where they differ."""
@@ -181,6 +183,15 @@ class Stage:
             "neither ended nor showed what it waits for",
             self.driver.silent_s,
         )
+
+    async def keeps(self, operation: Operation) -> Operation:
+        """Return the operation as it is some time after it began to wait. An app that waits only for a while and then
+        continues shows the same at first."""
+        with contextlib.suppress(TimeoutError):
+            return await self.platform.until(
+                operation.operation_id, lambda now: now.status in ENDED_OPERATION, timeout_s=KEEPS_S
+            )
+        return self.platform.operation(operation.operation_id)
 
     async def until(
         self, operation: Operation, condition: Callable[[Operation], bool], problem: str, within_s: float = 0

@@ -15,6 +15,7 @@ from gpuaas_sdk.machine import Machine
 app: Any = controller.app
 kit: Any = (members, workload, Operation, Machine)
 _TASKS: set[asyncio.Task[None]] = set()
+_WAITS: list[str] = []
 
 
 def early_success() -> None:
@@ -114,6 +115,23 @@ def unreported_failure() -> None:
 
     kit[3]._checked = lambda self, command, completed: completed
     workload.serves = serves
+
+
+def unreported_removal() -> None:
+    async def remove(machine: Machine) -> None:
+        await machine.run("systemctl", "disable", "--now", workload.UNIT, check=False)
+        await machine.run("rm", "-rf", *workload.PLACES, check=False)
+
+    workload.remove = remove
+
+
+def impatient_drain() -> None:
+    async def idle(machine: Machine) -> Check:
+        """Wait for the work as long as a person would."""
+        _WAITS.append("")
+        return Check(len(_WAITS) > 2, "the work has not ended")
+
+    workload.idle = idle
 
 
 def uncounted_failure() -> None:

@@ -2,6 +2,7 @@
 calls about them."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,6 +35,24 @@ async def test_a_call_that_the_platform_refuses_fails_the_check_about_its_reason
     reference = Reference(empty={}, refusals=[("apps.instance.get", refusal.code)])
     card = await run(planted(), only=["permissions", "boundaries"], reference=reference)
     assert {verdict.check for verdict in card.verdicts if verdict.result == "failed"} == {failed}
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("1. `gpuaas triage COR` shows all. Then: `gpuaas op retry OPERATION`", "passed"),
+        ("Type `gpuaas op retry OPERATION`. See also `gpuaas triage COR`", "failed"),
+        ("Ask the team.", "failed"),
+    ],
+)
+async def test_a_runbook_begins_with_the_correlation_id(
+    planted: Callable[..., Subject], tmp_path: Path, text: str, result: str
+) -> None:
+    subject, page = planted(), tmp_path / "runbook.md"
+    page.write_text(text)
+    subject.driver.runbook = page
+    card = await run(subject, only=["runbook"])
+    assert [verdict.result for verdict in card.verdicts] == [result]
 
 
 @pytest.mark.parametrize(("endpoint", "result"), [(OPERATION_GET, "passed"), (STEP_REPORT, "failed")])

@@ -22,6 +22,8 @@ FAULTS = {
     "wrong_version": ("version-reporting", "deploy", "shows version '1.1.0', and '1.0.0' runs there"),
     "unbounded_wait": ("machine-silent", "drain", "neither ended nor showed what it waits for"),
     "unreported_failure": ("failures-are-reported", "remove", "failed, and add server succeeded, but n2 has no"),
+    "unreported_removal": ("failures-are-reported", "remove", r"of remove server failed, and .* succeeded, but n2 has"),
+    "impatient_drain": ("drain-honesty", "drain", "is drained while 1 piece of work runs"),
     "uncounted_failure": ("breaker", "add", "breaker of server counts 0: the operation .*, and its member is removed"),
     "removed_unseen": ("node-lost", "remove", "is shown as removed although n2 did not answer"),
     "lying_preview": ("preview-honesty", "drain", "lists 0 pieces of work, and 1 run"),

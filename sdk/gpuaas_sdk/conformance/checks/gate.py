@@ -9,6 +9,7 @@ from gpuaas_sdk.conformance.registry import check
 from gpuaas_sdk.conformance.trial import Trial
 from gpuaas_sdk.conformance.verdicts import Failed
 
+_COMMAND = re.compile(r"\bgpuaas [a-z-]+")
 _URL = re.compile(r"https?://([^/\s:\"']+)")
 
 
@@ -84,8 +85,9 @@ async def runbook(trial: Trial) -> None:
     page = trial.driver.runbook
     if page is None:
         raise Failed("the driver names no runbook", "Write one, and set Driver.runbook to its path.")
-    if not page.is_file() or "gpuaas triage" not in page.read_text():
+    first = _COMMAND.search(page.read_text()) if page.is_file() else None
+    if first is None or first[0] != "gpuaas triage":
         raise Failed(
-            f"{page.name} does not exist or does not mention `gpuaas triage`",
+            f"{page.name} does not exist, or `gpuaas triage` is not the first command on it",
             "Begin with `gpuaas triage CORRELATION_ID`, then explain the app's own errors.",
         )

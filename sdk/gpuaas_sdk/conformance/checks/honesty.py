@@ -24,7 +24,7 @@ async def drain_honesty(trial: Trial) -> None:
         machine = on.machine(member)
         if not on.driver.begin_work(machine):
             raise NotApplicable(_NO_WORK)
-        operation = await on.waits(on.request(move))
+        operation = await on.keeps(await on.waits(on.request(move)))
         status, left = on.platform.member(member.member_id).status, on.driver.work(machine)
         if left == 0:
             raise Failed(f"{move} ended the work on {member.node_name}", "Let running work end before you drain.")
@@ -72,6 +72,7 @@ async def _remove_with_work(on: Stage, move: Move, number: int) -> bool:
     if began != [True]:
         await on.ended(operation)
         return False
+    operation = await on.keeps(operation)
     if not on.driver.work(machine):
         raise Failed(
             f"{move} interrupted work on {machine.name} that began after command {number} of the operation",

@@ -16,22 +16,35 @@ from gpuaas_sdk.testing.platform.edge import Fate
 
 @check("failures-are-reported", "If any command on a machine fails, the operation fails or the result is complete.")
 async def failures_are_reported(trial: Trial) -> None:
-    reference, move = await trial.reference(), trial.move("add")
-    remove = Move("remove", move.role)
+    """Add and remove a member again and again, each time with another command that fails on its machine."""
+    reference, add = await trial.reference(), trial.move("add")
+    remove = Move("remove", add.role)
     if remove not in trial.moves:
-        raise NotApplicable(f"{remove} is needed to repeat the {move}, and the manifest does not list it")
+        raise NotApplicable(f"{remove} is needed to repeat the {add}, and the manifest does not list it")
     async with trial.stage() as on:
-        await on.perform_until(trial.moves, move)
+        await on.perform_until(trial.moves, add)
         node = on.free_nodes()[0]
-        for number in range(1, reference.commands[move][node] + 1):
-            on.machines.machine(node).fails_at = number
-            operation = await on.ended(on.request(move))
-            on.machines.machine(node).fails_at = 0
-            on.platform.reset_breaker(on.instance, move.role)  # it is not what this check tries
-            await _check_failure(on, operation, move, number)
-            if different := stage.difference(reference.after[move], on.states()):
-                raise Failed(f"command {number} of {move} failed, and {move} succeeded, but {different}", _CHECKED)
+        for number in range(1, reference.commands[add][node] + 1):
+            await _fail_at(on, add, node, number, reference.after[add])
             await on.perform(remove)
+        await on.perform(add)
+        before = on.machines.machine(node).commands
+        await on.perform(remove)
+        commands, without = on.machines.machine(node).commands - before, on.states()
+        for number in range(1, commands + 1):
+            await on.perform(add)
+            await _fail_at(on, remove, node, number, without)
+
+
+async def _fail_at(on: Stage, move: Move, node: str, number: int, wanted: stage.States) -> None:
+    """Let one command of the operation fail on the node. It must fail, or bring the machines into the wanted state."""
+    on.machines.machine(node).fails_at = number
+    operation = await on.ended(on.request(move))
+    on.machines.machine(node).fails_at = 0
+    on.platform.reset_breaker(on.instance, move.role)  # it is not what this check tries
+    await _check_failure(on, operation, move, number)
+    if different := stage.difference(wanted, on.states()):
+        raise Failed(f"command {number} of {move} failed, and {move} succeeded, but {different}", _CHECKED)
 
 
 _CHECKED = "Use commands with check=True, or look at the result before you report success."

@@ -183,8 +183,11 @@ async def take_off(op: Operation, peers: Peers, member: Member, at: Member, name
 
 
 async def evidence(op: Operation, peers: Peers, member: Member, *more: Member, whole: bool = False) -> Evidence:
-    """Look whether the others keep their quorum. Refuse if they do not; with force, show it and continue."""
-    if not op.now(member).was_ready:
+    """Look whether the others keep their quorum. Refuse if they do not; with force, show it and continue.
+
+    A member that was never ready can have a vote: a deploy can fail for one of the first members, and an add after the
+    new member was admitted."""
+    if not _may_vote(op.now(member)):
         return members.never_ready()
     if whole:
         return _evidence("the whole instance ends, so no quorum is needed")
@@ -206,13 +209,14 @@ def refuse_leaving(op: Operation, unwell: Mapping[str, str]) -> None:
         stay = [other for other in others(op, member) if _may_vote(other)]
         away = {other.node_name: unwell[other.node_name] for other in stay if other.node_name in unwell}
         check = rules.may_leave(away, len(stay) + joining, member.node_name)
-        if member.was_ready and not check.ok:
+        if _may_vote(member) and not check.ok:
             raise Refused(check.reason, fix=_REPAIR_FIRST)
 
 
 def _may_vote(member: Member) -> bool:
-    """Return whether the member may count for the quorum. One that failed after it was admitted still counts."""
-    return member.status not in ("requested", "provisioning")
+    """Return whether the member may count for the quorum. One that failed after it was admitted still counts, and so
+    does one that was ready and is being repaired."""
+    return member.was_ready or member.status not in ("requested", "provisioning")
 
 
 def _evidence(detail: str) -> Evidence:
