@@ -10,6 +10,7 @@ from gpuaas_cli.commands import explain
 from gpuaas_cli.explain import forms, pages
 from gpuaas_contract import registry
 from gpuaas_contract.endpoint import Endpoint
+from gpuaas_sdk import reference
 
 Cli = Any
 Golden = Callable[[str, str], None]
@@ -93,3 +94,8 @@ def test_the_docstring_of_a_field_in_the_contract_is_in_the_schema() -> None:
         described["$defs"]["Node"]["properties"]["admin_reason"]["description"]
         == "Why an operator set `admin_state`, as text for people."
     )
+
+
+def test_the_page_of_the_kit_names_only_forms_as_explained() -> None:
+    explained = {form.name.replace("-", "") for form in forms.every().values()}
+    assert [entry.name for entry in reference.structs() if entry.name.lower() not in explained] == []

@@ -179,7 +179,7 @@ def test_an_action_brings_its_result(lively: Cli) -> None:
 
 def test_actions_are_listed_with_their_inputs_and_described_one_by_one(lively: Cli) -> None:
     header, *lines = lively("action", "list", "lively").out.splitlines()
-    assert header.split() == ["ACTION", "PERMISSION", "INPUTS", "TITLE"]
+    assert header.split() == ["ACTION", "PERMISSION", "INPUTS", "MEANING"]
     assert [line.split()[2] for line in lines] == ["name*,times", "names"]
     page = lively("action", "describe", "lively", "greet").out
     assert page.splitlines() == [

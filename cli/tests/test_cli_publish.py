@@ -69,7 +69,12 @@ def test_a_publisher_signs_publishes_and_proves_an_app_that_is_deployed_by_diges
     publisher("artifact", "promote", "tool", "--app", "kiosk", "--channel", "stable")
     assert "tool" in publisher("artifact", "list", "--app", "kiosk").out
     file.write_bytes(b"in two commands, as on the page about publishing")
-    publisher("artifact", "publish", "notes", "--app", "kiosk", "--file", str(file), "--media-type", "text/plain")
+    publish = ("artifact", "publish", "notes", "--app", "kiosk", "--file", str(file), "--media-type", "text/plain")
+    unsigned = publisher(*publish)
+    refused = publisher("artifact", "verify", "notes", "--app", "kiosk", expect=1)
+    for shown in (unsigned.err, refused.err):
+        assert "next: gpuaas artifact sign art_" in shown
+        assert "--app kiosk --key FILE" in shown
     publisher("artifact", "sign", "notes", "--app", "kiosk", "--key", str(private))
     assert publisher("artifact", "verify", "notes", "--app", "kiosk", "-o", "json").json["trust"] == "verified"
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
+import msgspec
 from gpuaas_contract import golden
 
 from gpuaas_sdk import docstrings
@@ -55,7 +56,11 @@ example. A first app: [build an app](../build-an-app.md). What belongs to the ki
 _DATA = """## Data of the contract
 
 `gpuaas_sdk.controller` also exports the structs that handlers read and report. `gpuaas explain NAME` shows their
-fields.
+fields, such as the `address` of a `Member`.
+
+| name | what it is |
+|---|---|"""
+_NO_STRUCTS = """It also exports two names of the contract that are no structs:
 
 | name | what it is |
 |---|---|"""
@@ -80,6 +85,12 @@ def data() -> list[Entry]:
     return [docstrings.entry(module, name) for name in names if _is_data(name, getattr(module, name))]
 
 
+def structs() -> list[Entry]:
+    """Return those of `data` that have fields."""
+    module = importlib.import_module("gpuaas_sdk.controller")
+    return [entry for entry in data() if _is_struct(getattr(module, entry.name))]
+
+
 def every() -> Iterator[tuple[str, Entry]]:
     """Yield the path of every entry, such as `gpuaas_sdk.controller.App.main`, and the entry."""
     for module, (_, entries) in sections().items():
@@ -94,8 +105,14 @@ def page() -> str:
     for module, (text, entries) in sections().items():
         if entries:
             parts += [f"## `{module}`", _shown(text), *(_section(entry) for entry in entries)]
-    rows = [f"| `{entry.name}` | {_cell(entry.text)} |" for entry in data()]
-    return "\n\n".join([*parts, "\n".join([_DATA, *rows])]) + "\n"
+    explained = structs()
+    others = [entry for entry in data() if entry not in explained]
+    parts += ["\n".join([_DATA, *_rows(explained)]), "\n".join([_NO_STRUCTS, *_rows(others)])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _rows(entries: list[Entry]) -> list[str]:
+    return [f"| `{entry.name}` | {_cell(entry.text)} |" for entry in entries]
 
 
 def _names(module: ModuleType, seen: set[int]) -> list[str]:
@@ -111,6 +128,10 @@ def _names(module: ModuleType, seen: set[int]) -> list[str]:
 
 def _is_data(name: str, value: Any) -> bool:
     return name == "OperationKind" or str(getattr(value, "__module__", "")).startswith("gpuaas_contract")
+
+
+def _is_struct(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, msgspec.Struct)
 
 
 def _section(entry: Entry) -> str:

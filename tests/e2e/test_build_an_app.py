@@ -62,6 +62,7 @@ def test_the_page_has_each_part_in_this_order() -> None:
         "kill -9",
         "gpuaas op follow",
         "gpuaas app conformance hello --junit",
+        "gpuaas upgrade",
         "gpuaas decommission",
     )
     lines = [command.line for command in COMMANDS]

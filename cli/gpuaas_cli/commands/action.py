@@ -67,9 +67,9 @@ COMMANDS = {
         instances.INSTANCE_GET,
         work=_list,
         table=table(
-            "ACTION=name PERMISSION INPUTS EXCLUSIVE* DEADLINE_S* TITLE",
+            "ACTION=name PERMISSION INPUTS EXCLUSIVE* DEADLINE_S* TITLE* MEANING",
             INPUTS=lambda action: inputs.brief(action.input_schema),
-            TITLE=lambda action: action.summary or action.title,
+            MEANING=lambda action: action.summary or action.title,
         ),
     ),
     "action describe": Command(instances.INSTANCE_GET, work=_describe, show=_show),

@@ -169,6 +169,13 @@ def _measured(file: str) -> tuple[str, int]:
         raise failures.usage(f"{file} cannot be read: {error.strerror}", "Name a file") from error
 
 
+def _sign_or_verify(artifact: Artifact) -> str:
+    """Return the command after publishing: without a signature, a verification always fails."""
+    if not artifact.signed:
+        return f"gpuaas artifact sign {artifact.artifact_id}{_flag(artifact)} --key FILE"
+    return f"gpuaas artifact verify {artifact.artifact_id}{_flag(artifact)}"
+
+
 def _flag(artifact: Artifact) -> str:
     """Return the option with which other commands find the artifact."""
     if artifact.app_slug:
@@ -186,7 +193,8 @@ def _verified(call: Call, artifact: Artifact) -> int:
     if artifact.trust == "verified" or call.dry_run:
         return failures.OK
     message = f"{artifact.name} is not verified: {artifact.trust_message or artifact.trust}"
-    fix, code = f"gpuaas artifact list{_flag(artifact)} -o yaml", artifact.trust_code or artifact.trust
+    shown = f"gpuaas artifact list{_flag(artifact)} -o yaml"
+    fix, code = shown if artifact.signed else _sign_or_verify(artifact), artifact.trust_code or artifact.trust
     raise failures.Failure(message, fix, code=code)
 
 
@@ -208,7 +216,7 @@ COMMANDS = {
         },
         check=_check_source,
         work=_publish,
-        next=lambda made: f"gpuaas artifact verify {made.artifact_id}{_flag(made)}",
+        next=_sign_or_verify,
     ),
     "artifact upload": Command(
         _CONTENT,

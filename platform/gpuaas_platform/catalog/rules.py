@@ -133,6 +133,12 @@ def admits_version(entitlement: Entitlement, version: str) -> bool:
 
 
 def check_upgrade(target: AppVersion, present: str) -> None:
+    if target.version == present:
+        raise errors.Conflict(
+            f"The instance has version {present} already.",
+            fix="gpuaas get apps lists the versions that the project may deploy; a version is listed after gpuaas app "
+            "publish",
+        )
     if not versions.is_newer(target.version, present):
         raise errors.Conflict(
             f"{target.version} is not newer than {present}.",
@@ -215,20 +221,25 @@ def placement(manifest: Manifest, topology: str, inputs: Mapping[str, object]) -
     for component_key, field in manifest.topologies[topology].items():
         value = inputs.get(field, [])
         placed[component_key] = list(value) if isinstance(value, list) else [str(value)]
-    check_counts(manifest, {key: len(allocation_ids) for key, allocation_ids in placed.items()})
+    check_counts(manifest, topology, {key: len(allocation_ids) for key, allocation_ids in placed.items()})
     for component_key, allocation_ids in placed.items():
         if len(set(allocation_ids)) != len(allocation_ids):
             raise errors.ValidationFailed(f"An allocation is named twice for {component_key}.")
     return placed
 
 
-def check_counts(manifest: Manifest, counts: dict[str, int]) -> None:
+def check_counts(manifest: Manifest, topology: str, counts: dict[str, int]) -> None:
     for role in manifest.roles:
         count = counts.get(role.component_key, 0)
         if not role.min <= count <= role.max:
+            fits = f"exactly {role.min}" if role.min == role.max else f"{role.min} to {role.max}"
+            members = "member" if role.max == 1 else "members"
+            field = manifest.topologies[topology].get(role.component_key, "")
             raise errors.ValidationFailed(
-                f"{manifest.display_name} takes {role.min} to {role.max} members of {role.component_key}, not {count}.",
-                details={"component_key": role.component_key, "min": role.min, "max": role.max, "asked": count},
+                f"{field or topology}: {manifest.display_name} takes {fits} {members} of {role.component_key}, "
+                f"not {count}.",
+                details={"component_key": role.component_key, "min": role.min, "max": role.max, "asked": count}
+                | {"field": field},
             )
 
 

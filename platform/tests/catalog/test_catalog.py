@@ -187,7 +187,8 @@ async def test_an_upgrade_goes_to_a_newer_entitled_version_that_takes_it(world: 
     ]
     for present, wanted, words in (
         ("1.0", "2.0", "takes upgrades from 1.1"),
-        ("1.1", "1.1", "not newer"),
+        ("1.1", "1.1", "has version 1.1 already"),
+        ("2.0", "", "has version 2.0 already"),
         ("2.0", "1.1", "not newer"),
     ):
         with pytest.raises(errors.Conflict, match=words):

@@ -356,3 +356,16 @@ def test_machines_in_a_field_that_the_topology_does_not_use_are_refused() -> Non
         rules.check_inputs(manifest(topologies=both, deploy_form=form), "alone", {"hand_allocations": ["b"]})
     assert refused.value.message == "The topology alone does not use hand_allocations."
     assert refused.value.fix == "Leave hand_allocations out, or choose the topology pair."
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "words"),
+    [(1, 1, "takes exactly 1 member of"), (2, 2, "takes exactly 2 members of"), (1, 9, "takes 1 to 9 members of")],
+)
+def test_a_wrong_number_of_machines_is_refused_with_the_field_that_has_them(least: int, most: int, words: str) -> None:
+    role = {"component_key": "head", "min": least, "max": most}
+    listed = manifest(roles=[role], topologies={"plain": {"head": "head_allocations"}})
+    with pytest.raises(errors.ValidationFailed, match=words) as refused:
+        rules.check_counts(listed, "plain", {"head": 10})
+    assert "head_allocations" in str(refused.value)
+    assert refused.value.details["field"] == "head_allocations"

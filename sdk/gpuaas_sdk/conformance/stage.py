@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from gpuaas_contract.instances import Instance, Member
 from gpuaas_contract.lifecycles import ENDED_OPERATION
-from gpuaas_contract.operations import INSTANCE_KINDS, Operation
+from gpuaas_contract.operations import INSTANCE_KINDS, Operation, Step
 from gpuaas_contract.permissions import CONTROLLER_KEYS
 from gpuaas_contract.runtime import STEP_REPORT
 
@@ -201,7 +201,8 @@ class Stage:
         try:
             return await self.platform.until(operation.operation_id, condition, timeout_s=within_s)
         except TimeoutError:
-            raise late(self.controllers.values(), operation, problem, within_s) from None
+            present = self.platform.operation(operation.operation_id)
+            raise late(self.controllers.values(), present, problem, within_s) from None
 
     async def unreported(self, types: set[str]) -> set[str]:
         """Return the condition types that the app has not reported after the time in which it must give a sign."""
@@ -283,10 +284,16 @@ def late(controllers: Collection[Controller], operation: Operation, problem: str
             "Start the controller by hand and read its log.",
             "environment problem",
         )
+    shown = "; ".join(f"{step.name}: {step.message}" for step in operation.steps if _waits(step))
     return Failed(
-        f"{operation.kind} {problem} within {within_s:g} s",
-        "Bound every wait: op.on(…, patience_s=…), op.until(…), Temporary or Permanent errors.",
+        f"{operation.kind} {problem} within {within_s:g} s{shown and f'; it shows: {shown}'}",
+        "Bound every wait: op.on(…, patience_s=…), op.until(…), Temporary or Permanent errors. If it waits for work "
+        "that an action began, leave this action out of `actions` of the driver. On a busy host, raise `patience_s`.",
     )
+
+
+def _waits(step: Step) -> bool:
+    return step.state == "running" and bool(step.message)
 
 
 def describe(operation: Operation) -> str:

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from gpuaas_contract.operations import OperationKind
+import msgspec
+from gpuaas_contract.operations import OperationKind, Step
 from gpuaas_sdk.conformance import Driver, Subject, plan, stage
 from gpuaas_sdk.controller import App, Manifest
 
@@ -86,3 +87,16 @@ def test_a_difference_of_long_files_shows_the_place_where_they_differ() -> None:
     present = {"n1": {"/etc/kv.conf": f"{same}server=n2\n"}}
     shown, expected = stage.difference(wanted, present).split(" instead of ")
     assert ("server=n2" in shown, "server=n1" in expected) == (True, True)
+
+
+async def test_an_operation_that_does_not_end_is_reported_with_what_it_waits_for(
+    planted: Callable[..., Subject],
+) -> None:
+    async with stage.opened(planted(), controllers=0) as on:
+        deploy = on.request(plan.Move("deploy"))
+        assert stage.late([], deploy, "did not end", 60).reason == "deploy did not end within 60 s"
+        step = Step(name="wait", state="running", started_at=deploy.created_at, message="2 jobs run on n2")
+        waiting = msgspec.structs.replace(deploy, steps=[step])
+        late = stage.late([], waiting, "did not end", 60)
+        on.platform.cancel(deploy.operation_id)
+    assert late.reason == "deploy did not end within 60 s; it shows: wait: 2 jobs run on n2"

@@ -149,7 +149,8 @@ class Operation:
     def inputs_as(self, kind: type[Inputs]) -> Inputs:
         """Return the inputs as a struct or dataclass of the app: for an action, those of its caller; for other kinds,
         those of the instance after the operation. If they do not fit, an action is refused and another operation fails;
-        both name the field. Call it before the first change.
+        both name the field. Call it before the first change. The undo of a `reconfigure` returns to `inputs_before`,
+        which this does not read.
 
             class Settings(msgspec.Struct):
                 port: int = 7000
