@@ -84,7 +84,8 @@ def clock(moment: datetime.datetime) -> markupsafe.Markup:
 def since(moment: datetime.datetime, start: datetime.datetime) -> markupsafe.Markup:
     """Return the time of a line among others: the time since the start, or that of a clock with thousandths."""
     if shown_as.get() == "relative":
-        return _time(moment, f"+{output.duration(start, moment)}")
+        seconds = max(0.0, (moment - start).total_seconds())
+        return _time(moment, f"+{seconds:.3f}s" if seconds < 60 else f"+{output.duration(start, moment)}")
     return _time(moment, f"{moment.astimezone(datetime.UTC):%-d %b %H:%M:%S.%f}"[:-3], "fine")
 
 

@@ -253,7 +253,7 @@ def test_a_machine_in_the_picture_leads_to_its_row(page: Page, console: Console)
 
 def test_a_node_in_the_picture_of_the_capacity_leads_to_its_row(page: Page, console: Console) -> None:
     page.goto(f"/p/{console.project_id}/records/nodes")
-    focus(page, "link", "gpu-3")
+    focus(page, "link", "gpu-3 0 GPUs")
     page.keyboard.press("Enter")
     expect(page.locator("tr", has=page.get_by_role("cell", name="gpu-3", exact=True))).to_be_focused(timeout=WAIT_MS)
 

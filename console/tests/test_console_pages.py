@@ -246,7 +246,7 @@ def test_the_switch_of_the_times_stores_nothing_else_and_leads_to_no_other_site(
 
 def test_a_node_in_the_picture_of_the_capacity_leads_to_its_row(admin: Any) -> None:
     page = admin.page("PROJECT/records/nodes")
-    anchors = re.findall(r'<li class="dot \w+"><a href="#([^"]+)">', page)
+    anchors = re.findall(r'<li><a class="dot \w+" href="#([^"]+)">', page)
     assert len(anchors) >= 6
     assert all(f'<tr id="{anchor}" tabindex="-1">' in page for anchor in anchors)
     searched = admin.page("PROJECT/records/nodes", q="gpu-2")

@@ -516,7 +516,7 @@ def test_times_are_shown_as_ages_or_by_a_clock(show_as: Callable[[str], None]) -
 
     age, clock, *_ = relative = texts()
     assert re.fullmatch(r"\d+d ago", age)
-    assert relative == [age, "4 Mar 2019 05:06 UTC", "+2.0s", age, f"ends at {clock}."]
+    assert relative == [age, "4 Mar 2019 05:06 UTC", "+2.000s", age, f"ends at {clock}."]
     show_as("utc")
     assert texts() == ["4 Mar 2019 05:06", clock, "4 Mar 05:06:07.089", "4 Mar 2019 05:06", f"ends at {clock}."]
     show_as("local")
