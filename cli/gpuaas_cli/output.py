@@ -17,7 +17,7 @@ from gpuaas_cli import terminal
 from gpuaas_cli.flags import Flags
 
 _LONG_ID = re.compile(r"^([a-z]+)_[0-9a-z]{20}([0-9a-z]{6})$", re.IGNORECASE)
-_AGES = frozenset({"AGE", "SEEN", "USED"})
+AGES = frozenset({"AGE", "SEEN", "USED", "LAST_SEEN"})
 """Titles of columns that show a time as an age."""
 
 talk = terminal.talk
@@ -121,9 +121,10 @@ def facts(row: Any, shape: Table) -> Lines:
     return aligned([[title, flat(text)] for title, text in texts if text])
 
 
-def cells(row: Any, shape: Table, *, wide: bool = False, spaces: bool = False) -> list[str]:
-    """Return the cells of a row. With `spaces` all of them keep their spaces, and not only the last one."""
-    *first, last = [_text(row, column.value, column.title) for column in shape.shown(wide)]
+def cells(row: Any, shape: Table, *, wide: bool = False, spaces: bool = False, ages: bool = True) -> list[str]:
+    """Return the cells of a row. With `spaces` all of them keep their spaces, and not only the last one. Without `ages`
+    every time is exact."""
+    *first, last = [_text(row, column.value, column.title if ages else "") for column in shape.shown(wide)]
     return [*(cell(text, spaces=spaces) for text in first), cell(last, spaces=True)]
 
 
@@ -148,7 +149,8 @@ def quoted_command(*words: str) -> str:
 
 
 def payload_text(payload: Mapping[str, Any]) -> str:
-    return " ".join(f"{key}={value}" for key, value in payload.items() if value not in ("", None, [], {}))
+    texts = {key: ",".join(map(str, value)) if isinstance(value, list) else value for key, value in payload.items()}
+    return " ".join(f"{key}={text}" for key, text in texts.items() if text not in ("", None, {}))
 
 
 def age(moment: datetime.datetime) -> str:
@@ -181,5 +183,5 @@ def _text(row: Any, value: Value, title: str = "") -> str:
     if isinstance(result, bool):
         return "yes" if result else "no"
     if isinstance(result, datetime.datetime):
-        return age(result) if title in _AGES else clock_time(result)
+        return age(result) if title in AGES else clock_time(result)
     return ",".join(map(str, result)) if isinstance(result, list | tuple) else str(result)

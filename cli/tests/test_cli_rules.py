@@ -8,6 +8,7 @@ import signal
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -115,6 +116,18 @@ def test_only_the_last_cell_of_a_table_has_spaces() -> None:
     shape = output.table("A B", A=lambda row: row[0], B=lambda row: row[1])
     assert output.listing([("x y", "p q"), ("", "")], shape) == ["A    B", "x_y  p q", "-    -"]
     assert output.cells(("x y", "p q"), shape, spaces=True) == ["x y", "p q"], "a page does not split lines"
+
+
+def test_a_time_in_a_list_is_an_age_or_exact() -> None:
+    shape, row = output.table("AGE=created_at ENDS=created_at"), SimpleNamespace(created_at=NOW)
+    assert output.cells(row, shape, ages=False) == ["2030-01-01T00:00:00Z", "2030-01-01T00:00:00Z"]
+    assert output.cells(row, shape)[0] != "2030-01-01T00:00:00Z"
+
+
+def test_a_payload_is_shown_without_the_brackets_of_its_lists() -> None:
+    assert output.payload_text({"kind": "add", "members": ["m1", "m2"], "none": [], "reason": ""}) == (
+        "kind=add members=m1,m2"
+    )
 
 
 def test_ids_that_do_not_fit_the_window_are_shortened_but_not_the_first() -> None:

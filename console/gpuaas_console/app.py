@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gpuaas_console import view
+from gpuaas_console import view, web
 from gpuaas_console.pages import (
     act,
     action,
@@ -26,11 +26,12 @@ from gpuaas_console.pages import (
     operation,
     records,
     sign_in,
+    times,
     triage,
 )
 from gpuaas_console.sessions import Sessions
 from gpuaas_console.settings import Settings
-from gpuaas_console.web import NO_STORE, Failure, Page, signed_in
+from gpuaas_console.web import EXPECTED, NO_STORE, Failure, Page, signed_in
 
 SECURITY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -75,6 +76,7 @@ PAGES: dict[str, tuple[str, Page]] = {
     f"{_PROJECT}/triage": ("GET", triage.show),
     f"{_PROJECT}/policy": ("GET", triage.policy),
     "/sessions": ("GET POST", sign_in.sessions),
+    "/times": ("POST", times.choose),
 }
 
 
@@ -92,7 +94,7 @@ def make_app(settings: Settings) -> Starlette:
     app = Starlette(
         routes=routes,
         lifespan=_lifespan,
-        exception_handlers={Failure: _failed, 404: _not_found, 405: _not_found, 500: _internal},
+        exception_handlers={**dict.fromkeys(EXPECTED, _failed), 404: _not_found, 405: _not_found, 500: _internal},
     )
     app.state.settings = settings
     app.state.sessions = Sessions(settings.server, settings.ca_file)
@@ -137,14 +139,13 @@ async def _static(request: Request) -> Response:
 
 
 def _failed(request: Request, error: Exception) -> Response:
-    if not isinstance(error, Failure):
-        raise error
+    failure = web.failure_of(error)
     name = "_failure.html" if request.headers.get("HX-Request") else "failure.html"
     session = getattr(request.state, "session", None)
-    place = {"project": request.path_params.get("project", ""), "here": request.url.path}
-    html = view.render(name, failure=error, session=session, **place)
+    project = request.path_params.get("project", "")
+    html = view.render(name, failure=failure, session=session, project=project, **web.surroundings(request))
     # htmx swaps only successful answers; the live part of a page shows the error in its place.
-    status = 200 if request.headers.get("HX-Request") else error.status
+    status = 200 if request.headers.get("HX-Request") else failure.status
     return HTMLResponse(html, status, NO_STORE)
 
 

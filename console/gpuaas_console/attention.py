@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from gpuaas_cli.output import clock_time
 from gpuaas_contract.artifacts import ArtifactStorage
 from gpuaas_contract.catalog import Entitlement
 from gpuaas_contract.controllers import Controller
@@ -112,7 +113,7 @@ def of_server(server: str, ends_at: datetime.datetime | None, now: datetime.date
     """Return the notice about the certificate of the platform's server."""
     if ends_at is None or ends_at > now + ENDS_SOON:
         return []
-    text = f"The certificate of {server} ends at {ends_at:%d %b %H:%M} UTC. After that, agents and programs refuse it."
+    text = f"The certificate of {server} ends at {clock_time(ends_at)}. After that, agents and programs refuse it."
     return [Notice("warn", "certificate", f"{text} Replace its files: the server reads them without a restart.")]
 
 
@@ -121,7 +122,7 @@ def of_person(me: Me, now: datetime.datetime) -> list[Notice]:
     result = []
     for binding in me.bindings:
         if binding.expires_at is not None and now < binding.expires_at <= now + ENDS_SOON:
-            text = f"Your role {binding.role} in {binding.scope} ends at {binding.expires_at:%d %b %H:%M} UTC."
+            text = f"Your role {binding.role} in {binding.scope} ends at {clock_time(binding.expires_at)}."
             result.append(Notice("warn", me.name, text, "Your sessions", "/sessions"))
     return result + _of_session(me, now)
 
@@ -130,7 +131,7 @@ def _of_session(me: Me, now: datetime.datetime) -> list[Notice]:
     ends_at = me.session_expires_at
     if ends_at is None or (ends_at - now).total_seconds() > SESSION_ENDS_S:
         return []
-    text = f"Your session ends at {ends_at:%H:%M} UTC. Work that runs continues."
+    text = f"Your session ends at {clock_time(ends_at)}. Work that runs continues."
     return [Notice("warn", me.name, text, "Sessions", "/sessions")]
 
 
@@ -200,7 +201,7 @@ def _requests(facts: Facts) -> list[Notice]:
         Notice(
             "warn",
             item.app_slug,
-            f"was requested for this project at {item.requested_at:%d %b %H:%M} UTC: {item.reason or 'no reason'}",
+            f"was requested for this project at {clock_time(item.requested_at)}: {item.reason or 'no reason'}",
             "Decide",
             url,
         )
@@ -247,8 +248,8 @@ def _keys(facts: Facts, now: datetime.datetime) -> list[Notice]:
     result, url = [], link("p", facts.project_id, "records", "service-accounts")
     for key in facts.margins.keys:
         if now < key.ends_at <= now + ENDS_SOON:
-            used = f"last used {key.last_used_at:%d %b %H:%M} UTC" if key.last_used_at else "never used"
-            text = f"its key {key.key_id} ends at {key.ends_at:%d %b %H:%M} UTC ({used}). Programs need the new key."
+            used = f"last used {clock_time(key.last_used_at)}" if key.last_used_at else "never used"
+            text = f"its key {key.key_id} ends at {clock_time(key.ends_at)} ({used}). Programs need the new key."
             result.append(Notice("warn", key.account, text, "Service accounts", url))
     return result
 
@@ -260,7 +261,6 @@ def _secrets(facts: Facts, now: datetime.datetime) -> list[Notice]:
         is_lasting = secret.ends_at - secret.issued_at > ENDS_SOON
         if is_lasting and now < secret.ends_at <= now + ENDS_SOON:
             url = link("p", facts.project_id, "instances", secret.instance_id)
-            end = f"{secret.ends_at:%d %b %H:%M} UTC"
-            text = f"its secret {secret.name} ends at {end}. Operations after that get a new value."
+            text = f"its secret {secret.name} ends at {clock_time(secret.ends_at)}. Later operations get a new value."
             result.append(Notice("warn", secret.instance_name, text, "Open the instance", url))
     return result

@@ -1,6 +1,7 @@
 """Pure: changes that are not about an instance, one row each: the endpoint, the list on which people find it, and the
 command of the command line. Fields and help come from the request of the endpoint."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +28,10 @@ from gpuaas_contract.instances import BREAKER_RESET
 from gpuaas_contract.permissions import GRANTABLE
 from gpuaas_contract.wire import NoBody
 
+_PLACE = ("project_id", "org_id", "instance_id")
+"""Path parameters of where a change is made."""
+_IN_PATH = re.compile(r"{(\w+)}")
+
 
 @dataclass(frozen=True)
 class Change:
@@ -36,8 +41,6 @@ class Change:
     """The command of the command line, without `gpuaas`."""
     of: str = ""
     """The list on which it is offered: a kind of `gpuaas get`. Empty: another page links to it."""
-    target: str = ""
-    """The path parameter that names what is changed; empty: it makes something new."""
     key: str = ""
     """The attribute of the row with the value of `target`, if it has another name."""
     states: str = ""
@@ -57,8 +60,6 @@ class Change:
     """A field whose value the command reads from stdin; `*`: the whole request."""
     named: bool = False
     """People name the target in the form, because it does not exist yet."""
-    within: str = ""
-    """The path parameter of the instance to which the target belongs; the page of the instance links to it."""
     typed: bool = False
     """People type the target: the change ends or removes something."""
     reads: AnyEndpoint | None = None
@@ -75,18 +76,27 @@ class Change:
         return [name for name in self.endpoint.request.__struct_fields__ if name not in left_out]
 
     @property
-    def is_of_project(self) -> bool:
-        return "{project_id}" in self.endpoint.path
+    def target(self) -> str:
+        """The path parameter that names what is changed; empty: it makes something new."""
+        return next((name for name in self._names if name not in _PLACE), "")
+
+    @property
+    def within(self) -> str:
+        """The path parameter of the instance to which the target belongs; its page links to the change."""
+        return _PLACE[-1] if _PLACE[-1] in self._names else ""
 
     @property
     def is_of_org(self) -> bool:
-        return "{org_id}" in self.endpoint.path
+        return "org_id" in self._names
+
+    @property
+    def _names(self) -> list[str]:
+        return _IN_PATH.findall(self.endpoint.path)
 
     def place(self, project: str, org: str, within: str = "") -> dict[str, str]:
         """Return the path parameters of where the change is made: organisation, project and instance; often none."""
-        if self.is_of_org:
-            return {"org_id": org}
-        return ({"project_id": project} if self.is_of_project else {}) | ({self.within: within} if self.within else {})
+        values = zip(_PLACE, (project, org, within), strict=True)
+        return {name: value for name, value in values if name in self._names}
 
     def fits(self, row: Any) -> bool:
         attribute, _, states = self.states.partition(" ")
@@ -123,7 +133,6 @@ CHANGES: dict[str, Change] = {
         catalog.ENTITLEMENT_SET,
         "app entitle",
         "app-offers",
-        "app_slug",
         states="entitled False",
         fixed={"enabled": True},
         reads=catalog.ENTITLEMENT_GET,
@@ -133,7 +142,6 @@ CHANGES: dict[str, Change] = {
         catalog.ENTITLEMENT_SET,
         "app entitle",
         "entitlements",
-        "app_slug",
         states="enabled True",
         fixed={"enabled": False},
         extra=("--off",),
@@ -141,28 +149,20 @@ CHANGES: dict[str, Change] = {
         reads=catalog.ENTITLEMENT_GET,
     ),
     "refuse-app": Change(
-        "Refuse",
-        requests.ENTITLEMENT_REQUEST_REFUSE,
-        "entitlement refuse",
-        "app-requests",
-        "app_slug",
-        states="state open",
+        "Refuse", requests.ENTITLEMENT_REQUEST_REFUSE, "entitlement refuse", "app-requests", states="state open"
     ),
     "enrol-node": Change(
         "Enrol a node", capacity.ENROLMENT_CREATE, "node token", "nodes", arguments="name", next=_JOIN
     ),
-    "cordon-node": Change(
-        "Cordon", capacity.NODE_CORDON, "node cordon", "nodes", "node_id", "name", "admin_state active"
-    ),
+    "cordon-node": Change("Cordon", capacity.NODE_CORDON, "node cordon", "nodes", "name", "admin_state active"),
     "uncordon-node": Change(
-        "Uncordon", capacity.NODE_UNCORDON, "node uncordon", "nodes", "node_id", "name", "admin_state cordoned draining"
+        "Uncordon", capacity.NODE_UNCORDON, "node uncordon", "nodes", "name", "admin_state cordoned draining"
     ),
     "retire-node": Change(
         "Retire",
         capacity.NODE_RETIRE,
         "node retire",
         "nodes",
-        "node_id",
         "name",
         "admin_state active cordoned draining",
         typed=True,
@@ -179,10 +179,8 @@ CHANGES: dict[str, Change] = {
         choices={"role": GRANTABLE["platform"]},
         extra=("--platform",),
     ),
-    "disable-user": Change(
-        "Disable", users.USER_DISABLE, "user disable", "users", "user_id", "name", "state active", typed=True
-    ),
-    "enable-user": Change("Enable", users.USER_ENABLE, "user enable", "users", "user_id", "name", "state disabled"),
+    "disable-user": Change("Disable", users.USER_DISABLE, "user disable", "users", "name", "state active", typed=True),
+    "enable-user": Change("Enable", users.USER_ENABLE, "user enable", "users", "name", "state disabled"),
     "grant-role": Change(
         "Give a role",
         bindings.PROJECT_BINDING_CREATE,
@@ -191,9 +189,7 @@ CHANGES: dict[str, Change] = {
         arguments="user_id role",
         choices={"role": GRANTABLE["project"]},
     ),
-    "revoke-role": Change(
-        "Take away", bindings.PROJECT_BINDING_DELETE, "binding revoke", "bindings", "binding_id", typed=True
-    ),
+    "revoke-role": Change("Take away", bindings.PROJECT_BINDING_DELETE, "binding revoke", "bindings", typed=True),
     "create-account": Change(
         "Create a service account",
         identity.SERVICE_ACCOUNT_CREATE,
@@ -207,7 +203,6 @@ CHANGES: dict[str, Change] = {
         identity.SERVICE_ACCOUNT_KEY_CREATE,
         "service-account key",
         "service-accounts",
-        "service_account_id",
         "name",
         "state active",
         extra=("--key-file", "-"),
@@ -218,7 +213,6 @@ CHANGES: dict[str, Change] = {
         identity.SERVICE_ACCOUNT_DISABLE,
         "service-account disable",
         "service-accounts",
-        "service_account_id",
         "name",
         "state active",
         typed=True,
@@ -228,73 +222,33 @@ CHANGES: dict[str, Change] = {
         identity.SERVICE_ACCOUNT_ENABLE,
         "service-account enable",
         "service-accounts",
-        "service_account_id",
         "name",
         "state disabled",
     ),
     "delete-account": Change(
-        "Delete",
-        identity.SERVICE_ACCOUNT_DELETE,
-        "service-account delete",
-        "service-accounts",
-        "service_account_id",
-        "name",
-        typed=True,
+        "Delete", identity.SERVICE_ACCOUNT_DELETE, "service-account delete", "service-accounts", "name", typed=True
     ),
     "accept-account": Change(
-        "Accept an account",
-        org_accounts.ACCEPT,
-        "service-account accept",
-        "accepted-accounts",
-        "service_account_id",
-        named=True,
+        "Accept an account", org_accounts.ACCEPT, "service-account accept", "accepted-accounts", named=True
     ),
     "dismiss-account": Change(
-        "Dismiss",
-        org_accounts.DISMISS,
-        "service-account dismiss",
-        "accepted-accounts",
-        "service_account_id",
-        "name",
-        typed=True,
+        "Dismiss", org_accounts.DISMISS, "service-account dismiss", "accepted-accounts", "name", typed=True
     ),
     "revoke-credential": Change(
-        "Revoke",
-        credentials.CREDENTIAL_REVOKE,
-        "credential revoke",
-        "credentials",
-        "credential_id",
-        "name",
-        "state active",
-        typed=True,
+        "Revoke", credentials.CREDENTIAL_REVOKE, "credential revoke", "credentials", "name", "state active", typed=True
     ),
-    "revoke-grant": Change(
-        "End", GRANT_REVOKE, "grant revoke", "grants", "grant_id", states="state active", typed=True
-    ),
+    "revoke-grant": Change("End", GRANT_REVOKE, "grant revoke", "grants", states="state active", typed=True),
     "verify-artifact": Change(
-        "Verify",
-        artifacts.VERIFY,
-        "artifact verify",
-        "artifacts",
-        "artifact_id",
-        states="lifecycle published promoted",
-        hidden=_TOKEN,
+        "Verify", artifacts.VERIFY, "artifact verify", "artifacts", states="lifecycle published promoted", hidden=_TOKEN
     ),
     "promote-artifact": Change(
-        "Promote",
-        artifacts.PROMOTE,
-        "artifact promote",
-        "artifacts",
-        "artifact_id",
-        states="trust verified",
-        hidden=_TOKEN,
+        "Promote", artifacts.PROMOTE, "artifact promote", "artifacts", states="trust verified", hidden=_TOKEN
     ),
     "retire-artifact": Change(
         "Retire",
         artifacts.RETIRE,
         "artifact retire",
         "artifacts",
-        "artifact_id",
         states="lifecycle published promoted deprecated",
         typed=True,
     ),
@@ -303,7 +257,6 @@ CHANGES: dict[str, Change] = {
         artifacts.REVOKE,
         "artifact revoke",
         "artifacts",
-        "artifact_id",
         states="trust unverified verified failed_verification",
         typed=True,
     ),
@@ -312,7 +265,6 @@ CHANGES: dict[str, Change] = {
         trust_keys.TRUST_KEY_PUT,
         "artifact trust add",
         "trust-keys",
-        "trust_key_id",
         arguments="public_key_pem",
         stdin="public_key_pem",
         named=True,
@@ -322,13 +274,10 @@ CHANGES: dict[str, Change] = {
         trust_keys.TRUST_KEY_REVOKE,
         "artifact trust revoke",
         "trust-keys",
-        "trust_key_id",
         states="revoked_at None",
         typed=True,
     ),
-    "reset-breaker": Change(
-        "Allow adding again", BREAKER_RESET, "role reset-breaker", target="component_key", within="instance_id"
-    ),
+    "reset-breaker": Change("Allow adding again", BREAKER_RESET, "role reset-breaker"),
     "set-policy": Change(
         "Change the policy of the project", policy.PROJECT_SET, "policy set -", stdin="*", reads=policy.PROJECT_GET
     ),

@@ -1,5 +1,6 @@
 """Templates and what they use: times, tones of states, links. Templates escape all values."""
 
+import contextvars
 import datetime
 import json
 import re
@@ -33,6 +34,9 @@ _DOT = re.compile(r"(?<=[a-z])\.(?=[a-z])")
 _PAGES = {"op": "operations/", "inst": "instances/", "cor": "triage?correlation_id="}
 """Kind of an id -> where a project shows what has it."""
 _ACRONYMS = {"gpus": "GPUs", "cpus": "CPUs", "mb": "MB", "id": "id", "sku": "SKU", "ssh": "SSH"}
+TIMES = {"relative": "relative", "utc": "UTC", "local": "local"}
+"""How a person wants times to be shown -> its label."""
+shown_as = contextvars.ContextVar("shown_as", default="relative")
 ICONS = {"good": "✓", "warn": "!", "bad": "✕", "busy": "◔", "idle": "–"}
 
 
@@ -63,12 +67,41 @@ def _badge(kind: str, text: str) -> markupsafe.Markup:
 
 
 def when(moment: datetime.datetime | None) -> markupsafe.Markup:
-    """Return a time as an age, with the exact time as title."""
+    """Return a time as an age, or as a clock shows it if the person wants that."""
     if moment is None:
         return markupsafe.Markup('<span class="quiet">never</span>')
-    exact, ahead = output.clock_time(moment), moment > output.now()
-    text = f"in {output.duration(output.now(), moment)}" if ahead else f"{output.age(moment)} ago"
-    return markupsafe.Markup('<time datetime="{}" title="{}">{}</time>').format(exact, exact, text)
+    if shown_as.get() != "relative":
+        return _time(moment, _day(moment))
+    ahead = moment > output.now()
+    return _time(moment, f"in {output.duration(output.now(), moment)}" if ahead else f"{output.age(moment)} ago")
+
+
+def clock(moment: datetime.datetime) -> markupsafe.Markup:
+    """Return a time that stays one of a clock: in a sentence, and the time from which the ages of a page count."""
+    return _time(moment, f"{_day(moment)} UTC", "zone")
+
+
+def since(moment: datetime.datetime, start: datetime.datetime) -> markupsafe.Markup:
+    """Return the time of a line among others: the time since the start, or that of a clock with thousandths."""
+    if shown_as.get() == "relative":
+        seconds = max(0.0, (moment - start).total_seconds())
+        return _time(moment, f"+{seconds:.3f}s" if seconds < 60 else f"+{output.duration(start, moment)}")
+    return _time(moment, f"{moment.astimezone(datetime.UTC):%-d %b %H:%M:%S.%f}"[:-3], "fine")
+
+
+def _time(moment: datetime.datetime, text: str, form: str = "") -> markupsafe.Markup:
+    """Return a time with the exact one as title. The script of the page replaces the text by that of a local clock."""
+    utc, is_local = moment.astimezone(datetime.UTC), shown_as.get() == "local"
+    machine = f"{utc:%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z" if form == "fine" else output.clock_time(utc)
+    local = markupsafe.Markup(' data-local="{}"').format(form) if is_local else ""
+    shown = f"{text} UTC" if is_local and form != "zone" else text
+    tag = '<time datetime="{}" title="{}"{}>{}</time>'
+    return markupsafe.Markup(tag).format(machine, output.clock_time(utc), local, shown)
+
+
+def _day(moment: datetime.datetime) -> str:
+    utc = moment.astimezone(datetime.UTC)
+    return f"{utc:%-d %b %H:%M:%S}" if utc.year == output.now().year else f"{utc:%-d %b %Y %H:%M}"
 
 
 def who(actor: str, session: Any) -> markupsafe.Markup:
@@ -81,28 +114,26 @@ def who(actor: str, session: Any) -> markupsafe.Markup:
     return markupsafe.Markup('<span title="{}">{}</span>').format(actor_id, text)
 
 
-def clock(moment: datetime.datetime) -> markupsafe.Markup:
-    """Return a time with its day, as people write it. The title is exact."""
-    exact, utc = output.clock_time(moment), moment.astimezone(datetime.UTC)
-    text = f"{utc:%-d %b %H:%M:%S}" if utc.year == output.now().year else f"{utc:%-d %b %Y %H:%M}"
-    return markupsafe.Markup('<time datetime="{}" title="{}">{}</time>').format(exact, exact, text)
-
-
-def references(text: str, session: Any, project: str) -> markupsafe.Markup:
-    """Return a text of the platform with times as people write them, and with ids by name or short, as links."""
+def references(text: str, session: Any = None, project: str = "") -> markupsafe.Markup:
+    """Return a text of the platform with times as people write them, and with ids by name or short, as links. Without
+    a session ids stay whole."""
 
     def shown(match: re.Match[str]) -> str:
         whole, kind = match[0], match[1]
         if not kind:
             try:
-                return clock(datetime.datetime.fromisoformat(whole))
+                moment = datetime.datetime.fromisoformat(whole)
             except ValueError:  # people can write 30 February
                 return whole
-        url = f"{link('p', project)}/{_PAGES[kind]}{whole}" if kind in _PAGES else ""
+            return when(moment) if whole == text else clock(moment)
+        if session is None:
+            return whole
+        url = f"{link('p', project)}/{_PAGES[kind]}{whole}" if project and kind in _PAGES else ""
         tag = '<a class="id" href="{}" title="{}">{}</a>' if url else '<span class="id{}" title="{}">{}</span>'
         return markupsafe.Markup(tag).format(url, whole, session.names.get(whole) or f"{kind}_…{whole[-6:]}")
 
-    return markupsafe.Markup(_REFERENCE.sub(shown, _DOT.sub(".<wbr>", str(markupsafe.escape(text)))))
+    escaped = str(markupsafe.escape(text))
+    return markupsafe.Markup(_REFERENCE.sub(shown, _DOT.sub(".<wbr>", escaped) if session else escaped))
 
 
 def prose(text: str) -> markupsafe.Markup:
@@ -150,13 +181,14 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters: list[Callable[..., Any]] = [badge, work, when, tone, who, prose, value, heading, clock, references]
+    filters: list[Callable[..., Any]] = [badge, work, when, tone, who, prose, value, heading, clock, since, references]
     environment.filters |= {function.__name__: function for function in filters}
     environment.globals |= {
         "link": link,
         "line": line,
         "badge": badge,
         "icons": ICONS,
+        "ways": TIMES,
         "title_of": steps.title,
         "took": output.duration,
         "log_detail": steps.log_detail,
@@ -171,5 +203,10 @@ LIVE = {name.removeprefix("_") for name in TEMPLATES.list_templates() if name.st
 """Pages that have a live part."""
 
 
-def render(template: str, **values: Any) -> str:
-    return TEMPLATES.get_template(template).render(**values)
+def render(template: str, times: str = "relative", **values: Any) -> str:
+    """Return a page whose times are shown in one of the ways of `TIMES`."""
+    known = shown_as.set(times)
+    try:
+        return TEMPLATES.get_template(template).render(times=times, **values)
+    finally:
+        shown_as.reset(known)

@@ -40,8 +40,12 @@ ROWS_MAX = 50
 """Rows of a table of instances or members: the cost of a page does not depend on how many there are."""
 NAMES_MAX = 500
 """People and programs of a project whose names are read; others are shown by their id."""
+TIMES_COOKIE = "gpuaas-console-times"
 NO_STORE = {"Cache-Control": "no-store"}
+SEND_S = 60.0
+"""A preview waits up to ten seconds for the app's controller; a passphrase takes long on a busy host."""
 Item = TypeVar("Item")
+RequestBody = TypeVar("RequestBody")
 Result = TypeVar("Result")
 
 
@@ -80,6 +84,17 @@ class Visit:
         client = self.session.client
         return Calls(client, Flags(), home.Target("", client.server, project=project or self.project))
 
+    async def read(self, endpoint: Endpoint[NoBody, Item, Any, Any], *, project: str = "", **path: Any) -> Item | None:
+        """Return what the person may read; else None."""
+        return await or_none(self.calls(project).call(endpoint, **path))
+
+    async def send(
+        self, endpoint: Endpoint[RequestBody, Item, Any, Any], body: RequestBody, *, is_check: bool, **options: Any
+    ) -> Item:
+        """Send the request of a form, or check it. The form has a key, so that sending it twice makes one change."""
+        options |= {"dry_run": is_check, "idempotency_key": None if is_check else self.form.text("key")}
+        return await self.session.client.call(endpoint, body, timeout_s=SEND_S, **options)
+
     async def one_page(
         self,
         endpoint: Endpoint[NoBody, ListPage[Item]],
@@ -100,7 +115,7 @@ class Visit:
 
         async def read() -> Manifest | None:
             path: dict[str, Any] = {"app_slug": instance.app_slug, "version": instance.app_version}
-            row = await or_none(self.calls(instance.project_id).call(PROJECT_APP_GET, **path))
+            row = await self.read(PROJECT_APP_GET, project=instance.project_id, **path)
             return row.manifest if row else None
 
         return await self.remember(read, "manifest", instance.project_id, instance.app_slug, instance.app_version)
@@ -113,12 +128,9 @@ class Visit:
 
     async def why_not(self, endpoint: AnyEndpoint) -> str:
         """Return why the person may not use an endpoint, of this project or of the platform; empty: it is allowed."""
-        key = endpoint.permission
-        if "{org_id}" in endpoint.path:
-            org = await self.org()
-            return await self.remember(functools.partial(self._why_not, key, "", org), "may", org, key)
-        place = self.project if "{project_id}" in endpoint.path else ""
-        return await self.remember(functools.partial(self._why_not, key, place), "may", place, key)
+        org = await self.org() if "{org_id}" in endpoint.path else ""
+        place, key = self.project if "{project_id}" in endpoint.path else "", endpoint.permission
+        return await self.remember(functools.partial(self._why_not, key, place, org), "may", org or place, key)
 
     async def here(self) -> Project:
         return await self.remember(lambda: self.calls().call(PROJECT_GET), "project", self.project)
@@ -164,9 +176,13 @@ class Visit:
     def page(self, template: str, *, status: int = 200, **values: Any) -> Response:
         """Return a page, or only its live part: that of `x.html` is `_x.html`."""
         name = f"_{template}" if self.is_fragment and template in view.LIVE else template
-        common = {"session": self.session, "project": self.project, "here": self.request.url.path, "visit": self}
+        common: dict[str, Any] = {"session": self.session, "project": self.project, "visit": self}
         # htmx shows only successful answers. A refused check must not leave the page waiting.
-        return HTMLResponse(view.render(name, **common, **values), 200 if self.is_fragment else status, NO_STORE)
+        return HTMLResponse(
+            view.render(name, **common, **surroundings(self.request), **values),
+            200 if self.is_fragment else status,
+            NO_STORE,
+        )
 
     def stream(self, projects: Sequence[str], concerns: live.Concerns) -> Response:
         """Return the news of projects for an open page. A person can have so many pages open, in all sessions."""
@@ -197,6 +213,14 @@ class Visit:
         return RedirectResponse(path, 303, NO_STORE)
 
 
+def surroundings(request: Request) -> dict[str, str]:
+    """Return what every page needs of its request: its path, its address, and how the person wants times to be shown.
+    The answer of a form has no address: it would be empty after a reload."""
+    address = f"{request.url.path}?{request.url.query}".removesuffix("?") if request.method == "GET" else ""
+    times = request.cookies.get(TIMES_COOKIE, "")
+    return {"here": request.url.path, "address_here": address, "times": times if times in view.TIMES else "relative"}
+
+
 async def or_none(read: Awaitable[Result]) -> Result | None:
     """Return None for what the person may not read: the page shows that it is missing."""
     try:
@@ -218,6 +242,9 @@ class Failure(Exception):
 
 
 def failure_of(error: Exception) -> Failure:
+    """Return what a page shows about an expected error. Every other one is raised again."""
+    if isinstance(error, Failure):
+        return error
     if isinstance(error, errors.ApiError):
         return Failure(error.status, error.title, error.message, error.fix, error.correlation_id)
     if isinstance(error, failures.Failure):
@@ -236,7 +263,8 @@ def refusal(error: errors.ApiError) -> str:
     return f"{error.message} {error.fix}".strip()
 
 
-EXPECTED = (errors.ApiError, failures.Failure, NoAnswer)
+EXPECTED = (Failure, errors.ApiError, failures.Failure, NoAnswer)
+"""Errors with a page of their own. No page catches them only to show them."""
 SIGN_IN_AGAIN = (errors.TokenMissing, errors.TokenInvalid, errors.TokenExpired)
 
 
@@ -266,8 +294,6 @@ def signed_in(page: Page) -> Callable[[Request], Awaitable[Response]]:
         except SIGN_IN_AGAIN:
             await sessions.end(session_id)
             return to_sign_in(request)
-        except EXPECTED as error:
-            raise failure_of(error) from error
 
     return route
 

@@ -1,5 +1,6 @@
 """The console in a real browser, headless: live updates, the keyboard, accessibility in both themes, small screens."""
 
+import datetime
 import re
 from collections.abc import Iterator
 
@@ -248,6 +249,37 @@ def test_a_machine_in_the_picture_leads_to_its_row(page: Page, console: Console)
     page.keyboard.press("Enter")
     row = page.locator("tr", has=page.get_by_role("checkbox", name="Choose gpu-3 worker"))
     expect(row).to_be_focused(timeout=WAIT_MS)
+
+
+def test_a_node_in_the_picture_of_the_capacity_leads_to_its_row(page: Page, console: Console) -> None:
+    page.goto(f"/p/{console.project_id}/records/nodes")
+    focus(page, "link", "gpu-3 0 GPUs")
+    page.keyboard.press("Enter")
+    expect(page.locator("tr", has=page.get_by_role("cell", name="gpu-3", exact=True))).to_be_focused(timeout=WAIT_MS)
+
+
+def test_times_are_those_of_the_own_clock_on_every_page_also_after_a_live_update(
+    browser: Browser, console: Console
+) -> None:
+    context = browser.new_context(base_url=console.url, timezone_id="Asia/Kolkata", locale="en-US")
+    page = context.new_page()
+    page.goto(console.link(console.token()))
+    page.get_by_role("button", name="Sign in").press("Enter")
+    page.wait_for_url(f"{console.url}/")
+    page.goto(f"/p/{console.project_id}/instances/lab")
+    focus(page, "button", "local")
+    page.keyboard.press("Enter")
+    expect(page.locator("html[data-times=local]")).to_be_attached(timeout=WAIT_MS)
+    for _ in range(2):
+        shown = page.locator("#live > p.quiet time").last
+        expect(shown).to_have_text(re.compile(r"^\d+ [A-Z][a-z]{2} \d\d:\d\d:\d\d GMT\+5:30$"), timeout=WAIT_MS)
+        exact = datetime.datetime.fromisoformat(str(shown.get_attribute("datetime")))
+        assert f"{exact + datetime.timedelta(hours=5, minutes=30):%-d %b %H:%M:%S}" in shown.inner_text()
+        assert page.locator("time", has_text=re.compile("UTC|ago")).count() == 0
+        page.evaluate("document.querySelector('#live h2').dataset.old = '1'")
+        page.evaluate("htmx.trigger('#live', 'sse:changed')")
+        expect(page.locator("#live h2[data-old]")).to_have_count(0, timeout=WAIT_MS)
+    context.close()
 
 
 def test_a_view_is_saved_in_the_browser_and_opened_again(page: Page, console: Console) -> None:

@@ -212,6 +212,47 @@ def test_a_check_shows_the_running_work_and_changes_nothing(admin: Any, console:
     assert len(operations(console, "drain")) == before
 
 
+def test_a_check_shows_the_deadline_that_the_platform_sets(admin: Any, console: Console) -> None:
+    page = admin.post(f"{LAB}/act", verb="drain", member=members(console)["gpu-2"], step="check").text
+    assert re.search(r"Deadline: <time[^>]+>in 2[34]h\d\dm</time>", page)
+
+
+@pytest.mark.parametrize("path", ["/", LAB, "PROJECT/records/nodes?wide=1", f"{LAB}/act?verb=drain", "/sessions"])
+def test_every_page_has_the_switch_of_the_times_and_leads_back_to_itself(admin: Any, path: str) -> None:
+    page = admin.page(path)
+    assert re.findall(r'name="times" value="(\w+)" aria-pressed="(\w+)"', page) == [
+        ("relative", "true"),
+        ("utc", "false"),
+        ("local", "false"),
+    ]
+    back = re.search(r'name="next" value="([^"]+)"', page)
+    assert back
+    assert html.unescape(back[1]) == admin.path(path)
+    answer = admin.post("/times", times="utc", next=html.unescape(back[1]))
+    assert (answer.status_code, answer.headers["location"]) == (303, admin.path(path))
+    assert 'value="utc" aria-pressed="true"' in admin.page(path)
+    assert not re.search(r"<time[^>]*>[^<]* ago<", admin.page(path))
+
+
+def test_the_switch_of_the_times_stores_nothing_else_and_leads_to_no_other_site(admin: Any) -> None:
+    assert admin.post("/times", times="mars", next="/").status_code == 400
+    chosen = admin.post("/times", times="local", next="//evil.example/")
+    assert chosen.headers["location"] == "/"
+    cookie = chosen.headers["set-cookie"].lower()
+    assert all(part in cookie for part in ("gpuaas-console-times=local", "httponly", "samesite=strict", "max-age="))
+    admin.http.cookies.set("gpuaas-console-times", "<script>")
+    assert 'data-times="relative"' in admin.page("/")
+
+
+def test_a_node_in_the_picture_of_the_capacity_leads_to_its_row(admin: Any) -> None:
+    page = admin.page("PROJECT/records/nodes")
+    anchors = re.findall(r'<li><a class="dot \w+" href="#([^"]+)">', page)
+    assert len(anchors) >= 6
+    assert all(f'<tr id="{anchor}" tabindex="-1">' in page for anchor in anchors)
+    searched = admin.page("PROJECT/records/nodes", q="gpu-2")
+    assert f'href="{admin.path("PROJECT/records/nodes")}?q=gpu-1#' in searched
+
+
 def test_a_check_that_is_refused_shows_why_in_place_of_the_wait(admin: Any) -> None:
     assert "Asking the platform and the app" in admin.page(f"{LAB}/act", verb="start")
     fields = {"verb": "start", "csrf": admin.csrf}

@@ -9,7 +9,7 @@ roles: ROLE=component_key HEALTH DESIRED CURRENT READY FAILED_LATELY=breaker.fai
 holds: HOLD=hold_id NAME KIND STATE MEMBER=member_id OWNER UNTIL=expires_at REASON
 operations op ops: OPERATION=operation_id KIND INSTANCE=instance_name STATUS AGE=created_at CORRELATION=correlation_id
     ROLE=component_key* ATTEMPTS* BY=requested_by* ERROR
-controllers: CONTROLLER=holder APP=app_slug VERSION ACTOR=actor_id ID=controller_id* LAST_SEEN FAILING
+controllers: CONTROLLER=holder APP=app_slug VERSION ACTOR=actor_id ID=controller_id* LAST_SEEN=last_seen_at FAILING
 secrets runtime-secret runtime-secrets: SECRET=secret_id PURPOSE NAME VERSION STATE OPENED UNTIL=expires_at
     FINGERPRINT* BY=issued_by* OPERATION=operation_id
 events ev: TIME=occurred_at CURSOR TYPE CORRELATION=correlation_id INSTANCE=app_instance_id* EVENT=event_id* PAYLOAD
@@ -26,7 +26,7 @@ from gpuaas_contract.lifecycles import GONE_MEMBER
 
 from gpuaas_cli.client.session import Session
 from gpuaas_cli.kinds.kind import AnyEndpoint, Filters, Kind
-from gpuaas_cli.output import age, payload_text
+from gpuaas_cli.output import payload_text
 from gpuaas_cli.show import controllers as reports
 from gpuaas_cli.show import steps, story
 
@@ -91,7 +91,7 @@ KINDS = {
     ),
     "controllers": Kind(
         controllers.CONTROLLER_LIST,
-        {"LAST_SEEN": lambda controller: age(controller.last_seen_at), "FAILING": reports.failing},
+        {"FAILING": reports.failing},
         ids="controller_id",
     ),
     "secrets": Kind(

@@ -19,9 +19,6 @@ from gpuaas_console.pages import instance as of_instance
 from gpuaas_console.pages import pickers
 from gpuaas_console.web import Failure, Form, Visit, refusal
 
-CHECK_S = 25.0
-"""The platform waits up to ten seconds for the app's controller to answer a preview."""
-
 Body = (
     instances.MemberOperationRequest
     | instances.ChangeInstance
@@ -75,7 +72,7 @@ async def show(visit: Visit) -> Response:
         if not is_check:
             outcome.errors |= _missing(subject, given)
         if not outcome.errors:
-            sent = await _send(visit, subject, body, given, outcome, dry_run=is_check)
+            sent = await _send(visit, subject, body, outcome, is_check=is_check)
             if sent is not None and not is_check:
                 return visit.go(view.link("p", visit.project, "operations", sent.operation_id))
             outcome.plan = sent
@@ -192,20 +189,11 @@ def _missing(subject: Subject, given: Form) -> dict[str, str]:
     return errors
 
 
-async def _send(
-    visit: Visit, subject: Subject, body: Body, given: Form, outcome: Outcome, *, dry_run: bool
-) -> Operation | None:
+async def _send(visit: Visit, subject: Subject, body: Body, outcome: Outcome, *, is_check: bool) -> Operation | None:
     """Send the request, or check it. An error of the platform is shown at its field."""
     try:
-        answer: Operation = await visit.session.client.call(
-            subject.act.endpoint,
-            body,
-            dry_run=dry_run,
-            idempotency_key=None if dry_run else given.text("key"),
-            timeout_s=CHECK_S,
-            project_id=visit.project,
-            instance_id=subject.instance.instance_id,
-        )
+        path = {"project_id": visit.project, "instance_id": subject.instance.instance_id}
+        answer: Operation = await visit.send(subject.act.endpoint, body, is_check=is_check, **path)
     except ApiError as error:
         outcome.errors, outcome.status = {pickers.field_of(error): refusal(error)}, error.status
         return None

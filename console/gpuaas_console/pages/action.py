@@ -6,7 +6,6 @@ from gpuaas_contract.actions import ACTION_INVOKE, InvokeAction
 from gpuaas_contract.errors import ApiError
 from gpuaas_contract.instances import INSTANCE_GET
 from gpuaas_contract.lifecycles import ENDED_OPERATION
-from gpuaas_contract.operations import Operation
 from starlette.responses import Response
 
 from gpuaas_console import commands, forms, view
@@ -33,7 +32,9 @@ async def show(visit: Visit) -> Response:
     if visit.request.method == "POST" and not errors:
         is_check = visit.form.text("step") == "check"
         try:
-            sent = await _send(visit, instance.instance_id, name, body, dry_run=is_check)
+            query = None if is_check else {"wait_s": WAIT_S}
+            path = {"project_id": visit.project, "instance_id": instance.instance_id, "action": name}
+            sent = await visit.send(ACTION_INVOKE, body, is_check=is_check, query=query, **path)
             operation, checked = (None, True) if is_check else (sent, False)
             notes = " ".join(sent.preview.notes) if sent.preview else ""
         except ApiError as error:
@@ -57,17 +58,4 @@ async def show(visit: Visit) -> Response:
         key=uuid.uuid4().hex,
         same=commands.same(visit, line, ACTION_INVOKE, body, instance_id=instance.instance_id, action=name),
         back=view.link("p", visit.project, "instances", instance.instance_id),
-    )
-
-
-async def _send(visit: Visit, instance_id: str, name: str, body: InvokeAction, *, dry_run: bool) -> Operation:
-    return await visit.session.client.call(
-        ACTION_INVOKE,
-        body,
-        query=None if dry_run else {"wait_s": WAIT_S},
-        dry_run=dry_run,
-        idempotency_key=None if dry_run else visit.form.text("key"),
-        project_id=visit.project,
-        instance_id=instance_id,
-        action=name,
     )

@@ -9,7 +9,7 @@ from gpuaas_contract.lifecycles import ENDED_OPERATION
 from gpuaas_contract.operations import OPERATION_GET, Operation
 from starlette.responses import Response
 
-from gpuaas_console.web import Failure, Visit, or_none
+from gpuaas_console.web import Failure, Visit
 
 WAIT_S = 10.0
 SHARED_S = 10
@@ -39,7 +39,7 @@ async def _unfinished(visit: Visit, instance_id: str, name: str) -> Operation | 
     operation_id = visit.session.readings.get((instance_id, name))
     if operation_id is None:
         return None
-    return await or_none(visit.calls().call(OPERATION_GET, operation_id=operation_id))
+    return await visit.read(OPERATION_GET, operation_id=operation_id)
 
 
 async def _start(visit: Visit, instance_id: str, name: str) -> Operation:

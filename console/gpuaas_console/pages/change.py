@@ -15,8 +15,6 @@ from gpuaas_console.changes import CHANGES, Change
 from gpuaas_console.pages import pickers, records
 from gpuaas_console.web import Failure, Form, Visit, refusal
 
-CALL_S = 60.0
-
 
 async def show(visit: Visit) -> Response:
     change = CHANGES.get(visit.path("change"))
@@ -68,15 +66,7 @@ async def _send(
 ) -> tuple[Any, dict[str, str], int]:
     """Send or check the request. Return the answer, errors by field and the status of the page."""
     try:
-        answer = await visit.session.client.call(
-            change.endpoint,
-            _body(change, inputs),
-            dry_run=is_check,
-            idempotency_key=None if is_check else visit.form.text("key"),
-            if_match=etag,
-            timeout_s=CALL_S,
-            **path,
-        )
+        answer = await visit.send(change.endpoint, _body(change, inputs), is_check=is_check, if_match=etag, **path)
     except msgspec.ValidationError as error:
         return None, {"": str(error)}, 400
     except ApiError as error:

@@ -22,7 +22,7 @@ async def show(visit: Visit) -> Response:
     if visit.request.method == "POST" and not errors:
         is_check = form.text("step") == "check"
         try:
-            sent = await _send(visit, body, dry_run=is_check)
+            sent = await visit.send(INSTANCE_CREATE, body, is_check=is_check, project_id=visit.project)
         except ApiError as error:
             errors, status = {_field(error): refusal(error)}, error.status
         else:
@@ -68,13 +68,6 @@ def _body(chosen: AppVersion, visit: Visit, inputs: dict[str, Any]) -> DeployIns
         version=chosen.version,
         inputs=inputs,
         operator_service_account_id=form.text("operator_service_account_id"),
-    )
-
-
-async def _send(visit: Visit, body: DeployInstance, *, dry_run: bool) -> Deployed:
-    key = None if dry_run else visit.form.text("key")
-    return await visit.session.client.call(
-        INSTANCE_CREATE, body, dry_run=dry_run, idempotency_key=key, project_id=visit.project, timeout_s=25.0
     )
 
 

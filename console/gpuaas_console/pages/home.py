@@ -148,7 +148,7 @@ async def _unwell(visit: Visit, project: Project) -> tuple[list[Instance], dict[
 
 
 async def _counts(visit: Visit, project_id: str) -> list[InstanceCount]:
-    answer = await or_none(visit.calls(project_id).call(INSTANCE_COUNTS))
+    answer = await visit.read(INSTANCE_COUNTS, project=project_id)
     return answer.items if answer else []
 
 
@@ -170,13 +170,12 @@ async def _requests(visit: Visit, project: Project) -> list[EntitlementRequest]:
 
 async def _operations(visit: Visit, project: Project, unwell: Sequence[Instance]) -> dict[str, Operation]:
     """Return the last operation of the instances that are not well."""
-    calls = visit.calls(project.project_id)
-
-    async def read(operation_id: str) -> Operation:
-        return await calls.call(OPERATION_GET, operation_id=operation_id)
-
     ids = [item.last_operation_id for item in unwell if item.last_operation_id]
-    rows = await asyncio.gather(*(or_none(read(item)) for item in ids))
+
+    async def read(key: str) -> Operation | None:
+        return await visit.read(OPERATION_GET, project=project.project_id, operation_id=key)
+
+    rows = await asyncio.gather(*(read(item) for item in ids))
     return {item.operation_id: item for item in rows if item is not None}
 
 

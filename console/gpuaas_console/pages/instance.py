@@ -40,8 +40,9 @@ async def show(visit: Visit) -> Response:
         calls.every(OPERATION_LIST, query={"instance_id": key, "live": "true"}),
         or_none(calls.every(HOLD_LIST, instance_id=key)),
     )
+    bundle = visit.read(instances.ACCESS_BUNDLE_GET, instance_id=key)
     access, controllers, usage, events, gpus, _ = await asyncio.gather(
-        or_none(_access(visit, key)),
+        bundle,
         or_none(calls.every(CONTROLLER_LIST)),
         or_none(calls.every(USAGE_SUMMARY, query={"instance_id": key})),
         or_none(_events(visit, instance)),
@@ -129,7 +130,7 @@ async def _gpus(visit: Visit, roles: Sequence[instances.Role], members: Sequence
     ids = sorted({member.allocation_id for role in roles for member in topology.drawn(role, members)})
 
     async def read(allocation_id: str) -> int:
-        row = await or_none(visit.calls().call(ALLOCATION_GET, allocation_id=allocation_id))
+        row = await visit.read(ALLOCATION_GET, allocation_id=allocation_id)
         return row.gpus if row else 0
 
     reads = [visit.remember(functools.partial(read, item), "gpus", visit.project, item) for item in ids]
@@ -139,10 +140,6 @@ async def _gpus(visit: Visit, roles: Sequence[instances.Role], members: Sequence
 async def _events(visit: Visit, instance: instances.Instance) -> list[Event]:
     rows = await newest.events_of(visit, instance.instance_id)
     return [event for event in rows if event.payload.get("kind") != "preview"][:EVENTS_SHOWN]
-
-
-async def _access(visit: Visit, instance_id: str) -> instances.AccessBundle:
-    return await visit.calls().call(instances.ACCESS_BUNDLE_GET, instance_id=instance_id)
 
 
 def _own(instance: instances.Instance, controllers: Sequence[Any]) -> list[Any]:

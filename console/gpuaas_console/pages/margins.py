@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import get_args
 
 from gpuaas_cli.client import network
-from gpuaas_contract.artifacts import STORAGE_GET, ArtifactStorage
+from gpuaas_contract.artifacts import STORAGE_GET
 from gpuaas_contract.capacity import ALLOCATION_LIST
 from gpuaas_contract.identity import SERVICE_ACCOUNT_KEY_LIST, SERVICE_ACCOUNT_LIST, ServiceAccount
 from gpuaas_contract.instances import INSTANCE_LIST, Instance
@@ -36,8 +36,9 @@ async def read(visit: Visit, project: str) -> Margins:
 
 
 async def _read(visit: Visit, project: str) -> Margins:
+    stored = visit.read(STORAGE_GET, project=project)
     storage, limits, accounts = await asyncio.gather(
-        or_none(_storage(visit, project)),
+        stored,
         or_none(_limits(visit, project)),
         or_none(visit.calls(project).every(SERVICE_ACCOUNT_LIST)),
     )
@@ -53,11 +54,7 @@ async def _read(visit: Visit, project: str) -> Margins:
 async def certificate_ends_at(visit: Visit) -> datetime.datetime | None:
     """Return when the certificate of the platform's server ends; None without TLS, or if it cannot be read."""
     settings: Settings = visit.request.app.state.settings
-
-    async def read() -> datetime.datetime | None:
-        return await asyncio.to_thread(_certificate_ends_at, settings)
-
-    return await visit.remember(read, "certificate", for_s=SLOW_S)
+    return await visit.remember(lambda: asyncio.to_thread(_certificate_ends_at, settings), "certificate", for_s=SLOW_S)
 
 
 def _certificate_ends_at(settings: Settings) -> datetime.datetime | None:
@@ -68,10 +65,6 @@ def _certificate_ends_at(settings: Settings) -> datetime.datetime | None:
     except OSError:
         return None
     return network.certificate(*network.place(settings.server), trust).ends_at
-
-
-async def _storage(visit: Visit, project: str) -> ArtifactStorage:
-    return await visit.calls(project).call(STORAGE_GET)
 
 
 async def _limits(visit: Visit, project: str) -> list[PolicyLimit]:

@@ -3,6 +3,7 @@
 import asyncio
 import uuid
 from collections import Counter
+from typing import Any
 
 import msgspec
 from gpuaas_cli import output
@@ -10,7 +11,7 @@ from gpuaas_cli.show import steps
 from gpuaas_contract import operations
 from gpuaas_contract.errors import ApiError
 from gpuaas_contract.events import Event
-from gpuaas_contract.instances import INSTANCE_GET, MEMBER_GET, MEMBER_LIST, Instance, Member
+from gpuaas_contract.instances import INSTANCE_GET, MEMBER_GET, MEMBER_LIST, Member
 from gpuaas_contract.lifecycles import ENDED_OPERATION
 from gpuaas_contract.statements import STATED_KINDS, STATEMENT_GET
 from starlette.responses import Response
@@ -26,8 +27,9 @@ LOG_PAGES_MAX = 10
 
 async def show(visit: Visit) -> Response:
     operation = await _read(visit)
+    subject = visit.read(INSTANCE_GET, instance_id=operation.instance_id)
     members, log, instance, _ = await asyncio.gather(
-        _members(visit, operation), _log(visit), _instance(visit, operation), visit.learn_names()
+        _members(visit, operation), _log(visit), subject, visit.learn_names()
     )
     names, now = steps.names_of(members), output.now()
     by_id = {member.member_id: member for member in members}
@@ -114,13 +116,9 @@ async def _take(
 ) -> tuple[str, int]:
     """Take an exit. Return why the platform refused it, and the status; an empty text if it did not."""
     try:
-        await visit.session.client.call(
-            operations.EXITS[name],
-            operations.GiveUpMembers(reason=reason) if name == "tombstone" else operations.TakeExit(reason=reason),
-            idempotency_key=visit.form.text("key"),
-            project_id=visit.project,
-            operation_id=operation.operation_id,
-        )
+        body = operations.GiveUpMembers(reason=reason) if name == "tombstone" else operations.TakeExit(reason=reason)
+        path = {"project_id": visit.project, "operation_id": operation.operation_id}
+        await visit.send(operations.EXITS[name], body, is_check=False, **path)
     except ApiError as error:
         return web.refusal(error), error.status
     return "", 303
@@ -130,23 +128,19 @@ async def _read(visit: Visit) -> operations.Operation:
     return await visit.calls().call(operations.OPERATION_GET, operation_id=visit.path("operation"))
 
 
-async def _instance(visit: Visit, operation: operations.Operation) -> Instance | None:
-    return await or_none(visit.calls().call(INSTANCE_GET, instance_id=operation.instance_id))
-
-
 async def _members(visit: Visit, operation: operations.Operation) -> list[Member]:
     """Return the members that the page names: those of the steps and of the shown targets."""
     named = [step.member_id for step in operation.steps] + [item.member_id for item in _shown(operation)]
     ids = list(dict.fromkeys(member_id for member_id in named if member_id))
-    calls, path = visit.calls(), {"instance_id": operation.instance_id}
-    first = await or_none(calls.first(web.ROWS_MAX, MEMBER_LIST, query=None, **path))
+    path: dict[str, Any] = {"instance_id": operation.instance_id}
+    first = await or_none(visit.calls().first(web.ROWS_MAX, MEMBER_LIST, query=None, **path))
     known = {member.member_id: member for member in first[0]} if first else {}
     missing = [member_id for member_id in ids if member_id not in known][: 2 * TARGETS_SHOWN] if first else []
 
-    async def read(member_id: str) -> Member:
-        return await calls.call(MEMBER_GET, instance_id=operation.instance_id, member_id=member_id)
+    async def read(key: str) -> Member | None:
+        return await visit.read(MEMBER_GET, member_id=key, **path)
 
-    others = await asyncio.gather(*(or_none(read(member_id)) for member_id in missing))
+    others = await asyncio.gather(*(read(item) for item in missing))
     return [*known.values(), *(member for member in others if member is not None)]
 
 

@@ -1,7 +1,8 @@
 """Lists of any kind of resource, with the columns of the command line: `gpuaas get KIND`."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import functools
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, NamedTuple
 
 from gpuaas_cli import kinds, output
@@ -68,6 +69,8 @@ class Line(NamedTuple):
     changes: list[tuple[str, str, str]]
     url: str = ""
     """The page of the row, if it has one."""
+    key: str = ""
+    """Id of a node, to which the picture of the capacity leads."""
 
 
 def title(plural: str) -> str:
@@ -96,10 +99,15 @@ async def show(visit: Visit) -> Response:
     table = kind.table
     new, of_rows = await _changes(visit, kind)
     cells = [
-        Line(output.cells(row, table, wide=wide, spaces=True), _offered(of_rows, row), _page_of(visit, kind, row))
+        Line(
+            output.cells(row, table, wide=wide, spaces=True, ages=False),
+            _offered(of_rows, row),
+            _page_of(visit, kind, row),
+            getattr(row, "node_id", ""),
+        )
         for row in rows
     ]
-    titles = [column.title.replace("_", " ") for column in table.shown(wide)]
+    titles = [column_title(column) for column in table.shown(wide)]
     matching = [line for line in cells if not text or text in " ".join(line.cells).lower()]
     if not wide:
         titles, matching = filled(titles, matching)
@@ -126,7 +134,20 @@ async def show(visit: Visit) -> Response:
         new=new,
         changeable=any(line.changes for line in matching[:ROWS_MAX]),
         capacity=_capacity(rows) if kind.listing is NODE_LIST else None,
+        address_of=functools.partial(row_address, kind, visit.project, {line.key for line in matching[:ROWS_MAX]}),
     )
+
+
+def column_title(column: output.Column) -> str:
+    """Return the title of a column. That of an age is what happened then, because people can choose exact times."""
+    is_age = column.title in output.AGES and isinstance(column.value, str)
+    return (str(column.value).removesuffix("_at").upper() if is_age else column.title).replace("_", " ")
+
+
+def row_address(kind: Kind, project: str, shown: Collection[str], node: Any) -> str:
+    """Return where the row of a node is: on this page, or on the page of a search for it."""
+    page = "" if node.node_id in shown else view.link("p", project, "records", kind.plural, q=node.name)
+    return f"{page}#{node.node_id}"
 
 
 def filled(titles: list[str], lines: list[Line]) -> tuple[list[str], list[Line]]:

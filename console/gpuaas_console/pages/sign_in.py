@@ -7,7 +7,6 @@ from gpuaas_cli import output
 from gpuaas_contract import errors
 from gpuaas_contract.identity import LOGIN, Login
 from gpuaas_contract.sessions import OIDC_AUTHORIZE, OIDC_EXCHANGE, SESSION_END, SESSION_LIST, OidcExchange
-from gpuaas_sdk.outcomes import NoAnswer
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
@@ -36,8 +35,6 @@ async def show(request: Request) -> Response:
     except (errors.CredentialsInvalid, errors.TooManyAttempts, errors.ValidationFailed) as error:
         text = f"{error.message}. {error.fix}"
         return _page(request, "sign_in.html", status=error.status, next=target, name=name, error=text)
-    except (errors.ApiError, NoAnswer) as error:
-        raise web.failure_of(error) from error
 
 
 async def link(request: Request) -> Response:
@@ -55,20 +52,14 @@ async def link(request: Request) -> Response:
             "A link works once and for one hour.",
             "gpuaas up prints a new one; or sign in with your password.",
         )
-    try:
-        return await _started(request, token, "/", borrowed=True)
-    except (errors.ApiError, NoAnswer) as error:
-        raise web.failure_of(error) from error
+    return await _started(request, token, "/", borrowed=True)
 
 
 async def provider(request: Request) -> Response:
     """Send the browser to the identity provider."""
     await _checked_form(request)
-    try:
-        async with _sessions(request).anonymous() as client:
-            start = await client.call(OIDC_AUTHORIZE, timeout_s=CALL_S)
-    except (errors.ApiError, NoAnswer) as error:
-        raise web.failure_of(error) from error
+    async with _sessions(request).anonymous() as client:
+        start = await client.call(OIDC_AUTHORIZE, timeout_s=CALL_S)
     # A page with a link: the policy for forms does not allow a redirect to another site.
     text, url = "You sign in at another site, which sends you back here.", start.authorization_url
     response = _page(request, "sign_in_step.html", heading="Identity provider", text=text, url=url)
@@ -87,13 +78,10 @@ async def provided(request: Request) -> Response:
     expected = request.cookies.get(_STATE, "")
     if not expected or not secrets.compare_digest(expected.encode(), state.encode()):
         raise Failure(403, "This sign-in was not started here", "Its state does not match.", "Sign in again.")
-    try:
-        async with _sessions(request).anonymous() as client:
-            token = await client.call(OIDC_EXCHANGE, OidcExchange(code=code, state=state), timeout_s=CALL_S)
-        session_id = await _replaced(request, token.access_token)
-        await _sessions(request).end_with(state)
-    except (errors.ApiError, NoAnswer) as error:
-        raise web.failure_of(error) from error
+    async with _sessions(request).anonymous() as client:
+        token = await client.call(OIDC_EXCHANGE, OidcExchange(code=code, state=state), timeout_s=CALL_S)
+    session_id = await _replaced(request, token.access_token)
+    await _sessions(request).end_with(state)
     # A page and no redirect: the browser sends a strict cookie only from a page of this site.
     response = _page(request, "sign_in_step.html", heading="Signed in", text="", url="/")
     _set(response, request, session_id)

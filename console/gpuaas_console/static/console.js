@@ -1,5 +1,5 @@
-// What pages do without the server: copy buttons, saved views, the state of the live connection, and open parts that stay
-// open.
+// What pages do without the server: copy buttons, saved views, the state of the live connection, local times, and open
+// parts that stay open.
 "use strict";
 
 document.addEventListener("click", async (event) => {
@@ -25,7 +25,9 @@ function show(kind, text) {
 }
 
 function lost() {
-  show("lost", `Connection lost. The page shows ${readAt.toLocaleTimeString()}. Trying again…`);
+  const isLocal = document.documentElement.dataset.times === "local";
+  const text = isLocal ? localTime(readAt, "zone") : `${readAt.toISOString().slice(11, 19)} UTC`;
+  show("lost", `Connection lost. The page shows ${text}. Trying again…`);
 }
 
 document.body.addEventListener("htmx:sseOpen", (event) => {
@@ -38,6 +40,29 @@ document.body.addEventListener("htmx:sendError", (event) => {
   if (event.target.matches("[aria-live]")) event.target.textContent = "The console does not answer. Reload the page.";
 });
 document.body.addEventListener("htmx:sseClose", lost);
+
+// Times as the clock of this computer shows them, if the person chose that. The server sends them in UTC.
+const MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(" ");
+
+function localTime(moment, form) {
+  const parts = [moment.getHours(), moment.getMinutes(), moment.getSeconds()];
+  const [hours, minutes, seconds] = parts.map((part) => String(part).padStart(2, "0"));
+  const day = `${moment.getDate()} ${MONTHS[moment.getMonth()]}`;
+  if (form === "fine") return `${day} ${hours}:${minutes}:${seconds}.${String(moment.getMilliseconds()).padStart(3, "0")}`;
+  const isThisYear = moment.getFullYear() === new Date().getFullYear();
+  const text = isThisYear ? `${day} ${hours}:${minutes}:${seconds}` : `${day} ${moment.getFullYear()} ${hours}:${minutes}`;
+  if (form !== "zone") return text;
+  return `${text} ${new Intl.DateTimeFormat("en", { timeZoneName: "short" }).formatToParts(moment).find((part) => part.type === "timeZoneName").value}`;
+}
+
+function showLocalTimes() {
+  for (const time of document.querySelectorAll("time[data-local]")) {
+    time.textContent = localTime(new Date(time.dateTime), time.dataset.local);
+  }
+}
+
+showLocalTimes();
+document.body.addEventListener("htmx:afterSwap", showLocalTimes);
 
 // Parts that people opened stay open when the live part of the page is read again, and the focus stays where it was:
 // people who use the keyboard would start at the top of the page again with each change.
