@@ -62,14 +62,14 @@ def test_a_publisher_signs_publishes_and_proves_an_app_that_is_deployed_by_diges
     file.write_bytes(CONTENT)
     cli("artifact", "trust", "add", "kiosk", str(public), "--platform")
     signature.write_text(publisher("artifact", "signature", "tool", str(file), "--key", str(private)).out)
-    publish = ("artifact", "publish", "tool", "--file", str(file), "--media-type", "text/x-sh")
+    publish: tuple[str, ...] = ("artifact", "publish", "tool", "--file", str(file), "--media-type", "text/x-sh")
     made = publisher(*publish, "--signature", str(signature), "--app", "kiosk", "-o", "json").json
     assert (made["digest"], made["app_slug"], made["signed"]) == (DIGEST, "kiosk", True)
     publisher("artifact", "verify", "tool", "--app", "kiosk")
     publisher("artifact", "promote", "tool", "--app", "kiosk", "--channel", "stable")
     assert "tool" in publisher("artifact", "list", "--app", "kiosk").out
     file.write_bytes(b"in two commands, as on the page about publishing")
-    publish = ("artifact", "publish", "notes", "--app", "kiosk", "--file", str(file), "--media-type", "text/plain")
+    publish: tuple[str, ...] = ("artifact", "publish", "notes", "--app", "kiosk", "--file", str(file), "--media-type", "text/plain")
     unsigned = publisher(*publish)
     refused = publisher("artifact", "verify", "notes", "--app", "kiosk", expect=1)
     for shown in (unsigned.err, refused.err):
