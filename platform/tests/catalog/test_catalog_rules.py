@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from gpuaas_contract import errors
 from gpuaas_contract.catalog import AppVersion, Entitlement, Manifest
-from gpuaas_platform.catalog import manifests, rules, versions
+from gpuaas_platform.catalog import manifests, rules, schemas, versions
 from platform_world import MANIFEST, FakeClock
 
 FULL: dict[str, Any] = {
@@ -204,6 +204,56 @@ def test_a_schema_that_is_nested_too_deep_is_refused() -> None:
     for _ in range(20):
         deep = {"items": deep}
     assert any("deep" in message for message in flaws(deploy_form=field("x", deep)).values())
+
+
+def _nested(word: str, depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {}
+    for _ in range(depth):
+        schema = {"anyOf": [schema], word: False}
+    return schema
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"anyOf": [{"const": number} for number in range(10_000)]},
+        {"allOf": [{"pattern": f"x{number}"} for number in range(10_000)]},
+        _nested("unevaluatedProperties", 12),
+        _nested("unevaluatedItems", 12),
+    ],
+    ids=["alternatives", "patterns", "unevaluated properties", "unevaluated items"],
+)
+def test_a_schema_that_takes_too_many_steps_is_refused(schema: dict[str, Any]) -> None:
+    assert any("steps for one value" in message for message in flaws(deploy_form=field("x", schema)).values())
+
+
+def _only(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": {"x": schema}}
+
+
+NUMBERS = _only({"type": "array", "items": {"anyOf": [{"const": number} for number in range(1000)]}})
+
+
+def test_a_document_that_takes_too_many_steps_is_refused_before_its_check() -> None:
+    """The check runs in the transaction that writes: it would stop the platform, and its errors need 2 KiB a step."""
+    reported = schemas.misfits(NUMBERS, {"x": ["no"] * 10_000})
+    assert "give fewer or shorter values" in reported["$"]
+
+
+def test_a_large_document_that_does_not_fit_is_refused_without_the_errors_of_all_alternatives() -> None:
+    document = {"x": ["no"] * 500}
+    assert schemas.misfits(NUMBERS, document) == {"x": "it does not fit the app's schema"}
+    assert schemas.misfits(NUMBERS, {"x": [999] * 500}) == {}
+    names = _only({"type": "array", "items": {"type": "string"}})
+    assert schemas.misfits(names, {"x": [*["a"] * 10_000, 1]}) == {"x[10000]": '1 is not of type "string"'}
+
+
+def test_what_is_nested_too_deep_is_refused() -> None:
+    deep: Any = 1
+    for _ in range(900):
+        deep = [deep]
+    assert "cannot be checked" in schemas.misfits(_only({"type": "string"}), {"x": deep})["$"]
+    assert any("cannot be read" in message for message in flaws(deploy_form=field("x", {"default": deep})).values())
 
 
 WRONG_FORM: dict[str, tuple[dict[str, Any], str]] = {

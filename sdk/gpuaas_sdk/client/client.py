@@ -274,7 +274,7 @@ class Client:
                     timeout=httpx.Timeout(None, connect=5.0),
                     extensions={"trace": sending},
                 )
-        except (httpx.TransportError, TimeoutError) as error:
+        except (httpx.RequestError, TimeoutError) as error:  # an answer whose compression is broken, too
             if retries.is_untrusted_certificate(error):
                 raise Unreachable(
                     f"The certificate of {self.server} is not trusted: {error}",
@@ -290,7 +290,7 @@ class Client:
         try:
             answer = msgspec.json.decode(response.content, type=endpoint.response)
             return Tagged(answer, response.headers.get("ETag", ""))
-        except msgspec.DecodeError as error:
+        except retries.UNREADABLE as error:
             raise UnreadableAnswer(
                 f"The response of {self.server} to {endpoint.name} does not match the API contract: {error}",
                 fix="Check that the address is a GPUaaS server and that this SDK is not older than the server.",

@@ -11,6 +11,8 @@ from gpuaas_contract.errors import BY_CODE, ApiError, Problem
 
 BACK_OFF_S_FIRST = 0.2
 BACK_OFF_S_MAX = 5.0
+UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)
+"""What the decoder raises: no JSON of the expected form, no UTF-8, nested too deep."""
 
 _GATEWAY_STATUSES = frozenset({502, 503, 504})
 _TRANSIENT_CODES = frozenset({"request_in_flight", "unavailable"})
@@ -42,7 +44,7 @@ def of_response(response: httpx.Response) -> Retry | ApiError | None:
     return error
 
 
-def of_exception(error: httpx.TransportError | TimeoutError, *, was_sent: bool) -> Retry:
+def of_exception(error: httpx.RequestError | TimeoutError, *, was_sent: bool) -> Retry:
     """Return the reason to retry a request that got no response."""
     return Retry(str(error) or type(error).__name__, may_have_reached=was_sent)
 
@@ -80,7 +82,7 @@ def error_of(response: httpx.Response) -> ApiError:
     """Return the error that the response describes."""
     try:
         problem = msgspec.json.decode(response.content, type=Problem)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         text = " ".join(response.text.split())[:200] or "no text"
         error_class = _unknown_class(
             f"http_{response.status_code}", response.status_code, retryable=response.is_server_error

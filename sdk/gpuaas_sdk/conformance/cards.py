@@ -20,7 +20,7 @@ def line(verdict: Verdict) -> str:
 def summary(card: ScoreCard) -> str:
     """Return the last line of the text."""
     counts = ", ".join(f"{card.count(result)} {result}" for result in _MARKS)
-    verdict = "does not conform" if card.count("failed") else "conforms"
+    verdict = "conforms" if card.conforms else "does not conform"
     return f"{card.app} {card.version} {verdict}: {counts}"
 
 

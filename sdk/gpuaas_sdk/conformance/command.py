@@ -15,6 +15,7 @@ from typing import NoReturn
 
 import msgspec
 import yaml
+from gpuaas_contract import characters
 from gpuaas_contract.catalog import Manifest
 
 from gpuaas_sdk import signatures
@@ -29,6 +30,8 @@ from gpuaas_sdk.conformance.verdicts import ScoreCard, Verdict
 EXIT_FAILED = 1
 EXIT_ENVIRONMENT = 2
 EXIT_USAGE = 64
+MANIFEST_S = 60.0
+"""How long the controller may take to print its manifest."""
 EXIT_SIGNAL = 128
 """The number of the signal is added."""
 
@@ -36,9 +39,8 @@ EXIT_SIGNAL = 128
 def main(driver: Driver, command: Sequence[str], argv: Sequence[str] | None = None) -> int:
     """Run the conformance kit and return the exit status. `command` starts the app's controller, without `run`.
 
-    0: no check failed. 1: one did. 2: the controller or the platform cannot be used, or a file of the results cannot
-    be written. 64: the command line is wrong.
-    143, 130: SIGTERM or SIGINT stopped the run.
+    0: no check failed and at least one passed. 1: otherwise. 2: the controller, the driver, the platform or a file
+    for results cannot be used. 64: the command line is wrong. 143, 130: SIGTERM or SIGINT stopped the run.
 
         sys.exit(conformance.main(DRIVER, (sys.executable, "-m", "gpuaas_app_hello.controller")))"""
     try:
@@ -66,15 +68,18 @@ def main(driver: Driver, command: Sequence[str], argv: Sequence[str] | None = No
     except _Stopped as stop:
         sys.stderr.write(f"stopped by {stop.number.name}: not all checks have run\n")
         return EXIT_SIGNAL + stop.number
+    except SystemExit as stop:  # `sys.exit(0)` in a driver would look like a success
+        sys.stderr.write(f"the driver ended the run with status {stop.code}: not all checks have run\n")
+        return EXIT_ENVIRONMENT
     try:
         _write(card, options)
         if key is not None:
             now = datetime.datetime.now(datetime.UTC)
-            options.card.write_bytes(statement.signed(card, registered, key, now))
+            _put(options.card, statement.signed(card, registered, key, now))
     except OSError as error:
         sys.stderr.write(f"{error.filename} cannot be written: {error.strerror}\n")
         return EXIT_ENVIRONMENT
-    return EXIT_FAILED if card.count("failed") else 0
+    return 0 if card.conforms else EXIT_FAILED
 
 
 class _UsageError(Exception):
@@ -186,14 +191,17 @@ def _registered(file: Path | None, tested: Manifest) -> Manifest:
 def _manifest(command: Sequence[str]) -> Manifest:
     shown = " ".join(command)
     try:
-        printed = subprocess.run([*command, "manifest"], capture_output=True, check=True).stdout
+        printed = subprocess.run([*command, "manifest"], capture_output=True, check=True, timeout=MANIFEST_S).stdout
         return msgspec.json.decode(printed, type=Manifest)
     except subprocess.CalledProcessError as error:
         reason = error.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["no output"]
-        raise _CannotStart(f"`{shown} manifest` ended with status {error.returncode}: {reason[0]}") from error
+        status, last = error.returncode, characters.clean(reason[0])
+        raise _CannotStart(f"`{shown} manifest` ended with status {status}: {last}") from error
+    except subprocess.TimeoutExpired as error:
+        raise _CannotStart(f"`{shown} manifest` did not end within {MANIFEST_S:g} s") from error
     except OSError as error:
         raise _CannotStart(f"`{shown}` cannot be started: {error.strerror}") from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:  # the last ones: no UTF-8, nested too deep
         raise _CannotStart(f"`{shown} manifest` printed no manifest: {error}") from error
 
 
@@ -238,4 +246,12 @@ def _write(card: ScoreCard, options: argparse.Namespace) -> None:
         (options.report, cards.as_report),
     ):
         if path is not None:
-            path.write_text(render(card))
+            _put(path, render(card).encode())
+
+
+def _put(path: Path, content: bytes) -> None:
+    """Write a file for results. The error names the file also if it could be opened, for example on a full disk."""
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error

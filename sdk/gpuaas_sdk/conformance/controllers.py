@@ -50,7 +50,8 @@ def with_artifacts(manifest: Manifest, driver: Driver) -> Manifest:
 
 
 class Controller:
-    """One process of the app's controller."""
+    """One controller of the app: a process and those that it starts. Its command may be a script, so signals go to the
+    whole process group; otherwise a controller behind a script would work on after it was killed."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
         self.name = name
@@ -63,12 +64,12 @@ class Controller:
         return self._process.returncode is None
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal, unless the process has ended."""
+        """Send a signal, unless all its processes have ended."""
         with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(number)
+            os.killpg(self._process.pid, number)
 
     async def kill(self) -> None:
-        """Kill the process, also if it is stopped."""
+        """Kill its processes, also if they are stopped."""
         self.signal(signal.SIGKILL)
         await self._process.wait()
 
@@ -84,15 +85,17 @@ async def start(
     *,
     server: str,
     project: str,
-    key: tuple[str, str],
+    key: tuple[str, str] | Path,
     at: Path,
     ca_file: Path | None = None,
 ) -> Controller:
-    """Start a controller of the app. It ends with this process."""
+    """Start a controller of the app. It ends with this process. The key of a real platform comes as its file: a copy
+    would be left in `at` if this process is killed."""
     if shutil.which(subject.command[0]) is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), subject.command[0])
-    credentials, log = at / "key.json", at / f"{name}.log"
-    credentials.write_text(json.dumps({"key_id": key[0], "client_secret": key[1]}))
+    credentials, log = key if isinstance(key, Path) else at / "key.json", at / f"{name}.log"
+    if not isinstance(key, Path):
+        credentials.write_text(json.dumps({"key_id": key[0], "client_secret": key[1]}))
     flags = ["run", "--server", server, "--project", project, "--credentials", str(credentials), "--name", name]
     flags += ["--ca-file", str(ca_file)] if ca_file else []
     with log.open("ab") as output:
@@ -103,6 +106,7 @@ async def start(
             stdin=asyncio.subprocess.DEVNULL,
             stdout=output,
             stderr=output,
+            process_group=0,
             env={**os.environ, **subject.env},
         )
     return Controller(name, process, log)

@@ -22,6 +22,7 @@ from gpuaas_sdk.testing.platform.routes import Login
 OK = Ran(0, "", "")
 NO = Ran(1, "", "")
 INCOMPLETE = Ran(1, "", "only part of the input was received")
+DRIVER_FAILED = 70
 ENDED = Ran(255, "", "Permission denied: the access has ended with the lease")
 UNIT_FOLDER = "/etc/systemd/system/"
 PACKAGED_UNITS = "/usr/lib/systemd/system/"
@@ -95,7 +96,7 @@ class SimulatedMachine:
         order = Ordered(argv, user, orders.script(argv, data))
         self.ordered.append(order)
         before = self.content()
-        ran = self._run(argv, user, data)
+        ran = self._answer(argv, user, data)
         self.ledger += effects.changes(before, self.content(), argv)
         if self.after_command is not None:
             await self.after_command(self, order)
@@ -130,6 +131,17 @@ class SimulatedMachine:
         except orders.Incomplete:
             return INCOMPLETE
         return Ran(0, as_text(printed), "")
+
+    def _answer(self, argv: tuple[str, ...], user: str, data: bytes) -> Ran:
+        """Run the command. A driver that raises lets it fail with the reason; otherwise the machine would never
+        answer, and `sys.exit(0)` in a driver would end the whole run as a success."""
+        try:
+            ran: object = self._run(argv, user, data)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a driver raises anything
+            return Ran(DRIVER_FAILED, "", f"the driver raised {type(error).__name__}: {error}")
+        if isinstance(ran, Ran):
+            return ran
+        return Ran(DRIVER_FAILED, "", f"Driver.respond returned {type(ran).__name__} instead of Ran or None")
 
     def _run(self, argv: tuple[str, ...], user: str, data: bytes) -> Ran:
         if not self.is_current(user):

@@ -54,12 +54,23 @@ async def judged(name: str, claim: str, attempt: Awaitable[str | None]) -> Verdi
     except OSError as error:
         fix = "Start the controller by hand: does its command exist?"
         failed = Failed(f"{type(error).__name__}: {error}", fix, "environment problem")
-    except Exception as error:  # noqa: BLE001 - the other checks must not be lost with this one
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        reason = f"the check itself ended with {type(error).__name__}: {error} ({place.filename}, line {place.lineno})"
-        failed = Failed(reason, "Correct the driver of the app, if the line is in it.", "environment problem")
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the driver is code of the app: it must not end the other checks
+        failed = _of_driver(error)
     took_s = round(time.monotonic() - started, 1)
     if failed is not None:
-        reason = "".join(char if char.isprintable() else "?" for char in failed.reason)  # it may quote a machine
+        reason = _printable(failed.reason)  # it may quote a machine
         return Verdict(name, claim, "failed", took_s, reason, failed.fix, failed.gap)
-    return Verdict(name, claim, "not applicable" if skipped else "passed", took_s, skipped or note)
+    return Verdict(name, claim, "not applicable" if skipped else "passed", took_s, _printable(skipped or note))
+
+
+def _of_driver(error: BaseException) -> Failed:
+    """Return the failure of a check in which code raised what the kit does not raise."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return Failed(
+        f"{type(error).__name__}: {error} ({last.filename}:{last.lineno}, in {last.name})",
+        "Correct the driver of the app. If the line belongs to the kit, report it to the platform.",
+    )
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in text)

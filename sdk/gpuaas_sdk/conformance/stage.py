@@ -18,7 +18,7 @@ from gpuaas_contract.runtime import STEP_REPORT
 
 from gpuaas_sdk.conformance import controllers, installs, plan
 from gpuaas_sdk.conformance.controllers import Controller, Subject
-from gpuaas_sdk.conformance.machines import SimulatedMachine, SimulatedMachines
+from gpuaas_sdk.conformance.machines import OBSERVER, SimulatedMachine, SimulatedMachines
 from gpuaas_sdk.conformance.plan import Move
 from gpuaas_sdk.conformance.verdicts import Failed
 from gpuaas_sdk.testing import FakePlatform, serving
@@ -248,11 +248,13 @@ class Stage:
 
     def _is_current(self, user: str) -> bool:
         """Return whether access is still valid: the platform and the node end it with the lease."""
-        operation_id, _, epoch = user.rpartition(".")
-        if not operation_id:
+        if user == OBSERVER:
             return True
-        operation = self.platform.operation(operation_id)
-        return operation.epoch == int(epoch) and operation.status not in ENDED_OPERATION
+        operation_id, _, epoch = user.rpartition(".")
+        operation = self.platform.records.operations.get(operation_id)
+        if operation is None or str(operation.epoch) != epoch:
+            return False
+        return operation.status not in ENDED_OPERATION
 
     async def _decide(self, received: Received) -> Fate:
         self.received.append(received)

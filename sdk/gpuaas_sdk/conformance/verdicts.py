@@ -3,6 +3,7 @@
 from typing import Literal
 
 import msgspec
+from gpuaas_contract import conformance
 
 Gap = Literal[
     "missing platform primitive",
@@ -64,6 +65,12 @@ class ScoreCard(msgspec.Struct, frozen=True):
     def count(self, result: Result) -> int:
         """Return how many checks had this result."""
         return sum(verdict.result == result for verdict in self.verdicts)
+
+    @property
+    def conforms(self) -> bool:
+        """Whether no check failed and at least one passed, as the platform decides it about a signed card."""
+        checks = [conformance.ConformanceCheck(name=entry.check, result=entry.result) for entry in self.verdicts]
+        return conformance.conforms(checks)
 
     @property
     def failures(self) -> list[str]:

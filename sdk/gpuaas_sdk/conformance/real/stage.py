@@ -35,7 +35,7 @@ class RealStage:
     def __init__(self, place: Place, site: Site, folder: Path) -> None:
         self.place, self.driver = place, place.subject.driver
         self.controllers: dict[str, Controller] = {}
-        self._site, self._folder, self._key = site, folder, site.key()
+        self._site, self._folder = site, folder
         self._patience_s = max(PATIENCE_S, self.driver.patience_s)
 
     async def start(self, count: int = 1) -> None:
@@ -47,7 +47,7 @@ class RealStage:
                 name,
                 server=self._site.server,
                 project=self._site.project,
-                key=self._key,
+                key=self._site.credentials.resolve(),
                 at=self._folder,
                 ca_file=self._site.ca_file,
             )
