@@ -26,6 +26,11 @@ class Act:
     """People type the instance's name: the act ends work or removes something."""
 
     @property
+    def needs_reason(self) -> bool:
+        """A machine can stay drained for a long time, and others must be able to find out why."""
+        return self.typed or self.verb == "drain"
+
+    @property
     def can_be_forced(self) -> bool:
         return self.verb != "add"
 
@@ -34,8 +39,6 @@ class Act:
         return self.endpoint is instances.MEMBER_OPERATION_CREATE
 
 
-UP = ("running", "degraded")
-"""Statuses of an instance whose members can be changed, and which runs actions."""
 FORCE = "apps.operation.force"
 _MEMBERS = instances.MEMBER_OPERATION_CREATE
 ACTS: dict[str, Act] = {
@@ -92,7 +95,7 @@ def of_members(
     result = []
     for act in (act for act in ACTS.values() if act.verb in verbs):
         why = may_not[act.endpoint.permission]
-        if instance.status not in UP:
+        if instance.status not in rules.UP:
             why = why or f"The instance is {instance.status}; its members can be changed only while it runs."
         elif act.verb != "add" and not _can_start(manifest, roles, act.verb):
             why = why or f"No member is in a state from which {act.verb} can start."
@@ -102,7 +105,7 @@ def of_members(
 
 def of_actions(manifest: Manifest, instance: Instance, may_not: Mapping[str, str]) -> list[tuple[ActionSpec, str]]:
     """Return the actions of the app, and for those that are not possible now, why not."""
-    why = "" if instance.status in UP else f"The instance is {instance.status}; actions need it running."
+    why = "" if instance.status in rules.UP else f"The instance is {instance.status}; actions need it running."
     return [(spec, may_not[spec.permission] or why) for spec in manifest.actions]
 
 

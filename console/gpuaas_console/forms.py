@@ -161,6 +161,12 @@ def read(
     return inputs, errors
 
 
+def emptied(schema: Mapping[str, Any], form: Form) -> set[str]:
+    """Return the fields that people emptied. A secret is not shown, so its empty field means no change."""
+    shown = [name for name, field in _properties(schema).items() if _widget(field) != "secret"]
+    return {name for name in shown if PREFIX + name in form and not form.text(PREFIX + name)}
+
+
 def _read(schema: Mapping[str, Any], form: Form, name: str) -> Any:
     widget, text = _widget(schema), form.text(name)
     if widget == "pick_many":

@@ -5,8 +5,9 @@ import datetime
 import functools
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 from urllib.parse import parse_qs
 
 from gpuaas_cli import failures
@@ -60,6 +61,16 @@ class Form(dict[str, list[str]]):
         return [value for value in self.get(name, []) if value]
 
 
+@dataclass(frozen=True)
+class Outcome(Generic[Item]):
+    """What a check or a request of a form gave."""
+
+    answer: Item | None = None
+    errors: Mapping[str, str] = field(default_factory=dict)
+    """Text by field; the empty name is the form as a whole."""
+    status: int = 200
+
+
 class Visit:
     """One request of a signed-in person."""
 
@@ -69,7 +80,6 @@ class Visit:
         self.form = form
         self.query = Form(parse_qs(request.url.query, keep_blank_values=True))
         self.project = str(request.path_params.get("project", ""))
-        session.last_project = self.project or session.last_project
 
     @property
     def is_fragment(self) -> bool:
@@ -88,12 +98,16 @@ class Visit:
         """Return what the person may read; else None."""
         return await or_none(self.calls(project).call(endpoint, **path))
 
-    async def send(
+    async def attempt(
         self, endpoint: Endpoint[RequestBody, Item, Any, Any], body: RequestBody, *, is_check: bool, **options: Any
-    ) -> Item:
+    ) -> Outcome[Item]:
         """Send the request of a form, or check it. The form has a key, so that sending it twice makes one change."""
         options |= {"dry_run": is_check, "idempotency_key": None if is_check else self.form.text("key")}
-        return await self.session.client.call(endpoint, body, timeout_s=SEND_S, **options)
+        try:
+            answer = await self.session.client.call(endpoint, body, timeout_s=SEND_S, **options)
+        except errors.ApiError as error:
+            return Outcome(None, {field_of(error): refusal(error)}, error.status)
+        return Outcome(answer)
 
     async def one_page(
         self,
@@ -140,9 +154,11 @@ class Visit:
         return (await self.here()).org_id
 
     async def learn_project(self) -> None:
-        """Read how the project is called: every page shows it."""
+        """Read how the project is called: every page shows it. Pages of no project lead to the last one that exists."""
         if self.project and self.project not in self.session.names and (project := await or_none(self.here())):
             self.session.names[self.project] = project.name
+        if self.project in self.session.names:
+            self.session.last_project = self.project
 
     async def _why_not(self, permission: str, project: str, org: str = "") -> str:
         answer = await self.calls().call(CAN_I, CanI(permission=permission, project_id=project, org_id=org))
@@ -256,6 +272,12 @@ def failure_of(error: Exception) -> Failure:
     raise error
 
 
+def field_of(error: errors.ApiError) -> str:
+    """Return the name of the input that an error is about; empty: the form as a whole."""
+    path = str(error.details.get("field", ""))
+    return path.removeprefix("inputs").lstrip("./").replace("[", ".").replace("/", ".").partition(".")[0]
+
+
 def refusal(error: errors.ApiError) -> str:
     """Return why the platform refused a request, and the fix, to show in the form. Other errors are raised again."""
     if error.status >= 500 or error.status == 401:
@@ -337,7 +359,7 @@ def check_origin(request: Request) -> None:
 
 
 def to_sign_in(request: Request) -> Response:
-    where = request.url.path if request.method == "GET" and not request.headers.get("HX-Request") else "/"
+    where = "" if request.headers.get("HX-Request") else surroundings(request)["address_here"]
     target = view.link("sign-in", next="" if where == "/" else where)
     if request.headers.get("HX-Request"):
         return Response(status_code=204, headers={"HX-Redirect": target, **NO_STORE})

@@ -49,10 +49,15 @@ def test_a_wrong_password_starts_no_session(visitor: Visitor) -> None:
 
 def test_people_return_to_the_page_that_they_asked_for(visitor: Visitor, console: Console) -> None:
     person = visitor()
-    asked = person.get("PROJECT/catalog")
-    assert asked.headers["location"] == f"/sign-in?next=%2Fp%2F{console.project_id}%2Fcatalog"
-    answer = person.sign_in("admin", console.server.password, next=person.path("PROJECT/catalog"))
-    assert answer.headers["location"] == person.path("PROJECT/catalog")
+    wanted = person.path("PROJECT/records/nodes?q=gpu-2&wide=1")
+    asked = httpx.URL(person.get(wanted).headers["location"])
+    assert (asked.path, asked.params["next"]) == ("/sign-in", wanted), "the filters of the page are in its address"
+    form = re.search('name="next" value="([^"]+)"', person.page(str(asked)))
+    assert form
+    answer = person.sign_in("admin", console.server.password, next=html.unescape(form[1]))
+    assert answer.headers["location"] == wanted
+    assert person.get("/").status_code == 200
+    assert visitor().get("/").headers["location"] == "/sign-in"
 
 
 def test_a_sign_in_link_works_once_and_its_end_leaves_the_command_line_signed_in(
@@ -450,12 +455,19 @@ def test_a_deploy_form_offers_the_accounts_of_the_organisation_that_are_accepted
 
 
 def test_inputs_are_changed_with_a_form_and_the_effect_is_shown(admin: Any, console: Console) -> None:
+    def changed(**given: str) -> dict[str, Any]:
+        done = admin.post(f"{LAB}/act", verb="reconfigure", **given, step="do", key=uuid.uuid4().hex)
+        console.cli("op", "wait", done.headers["location"].rpartition("/")[2])
+        inputs: dict[str, Any] = console.cli("get", "instance", "lab", "-o", "json").json["inputs"]
+        return inputs
+
     admin.page(f"{LAB}/act", verb="reconfigure")
-    given = {"verb": "reconfigure", "in.replicas": "4"}
-    assert "the head restarts" in admin.post(f"{LAB}/act", **given, step="check").text
-    done = admin.post(f"{LAB}/act", **given, step="do", key=uuid.uuid4().hex)
-    console.cli("op", "wait", done.headers["location"].rpartition("/")[2])
-    assert console.cli("get", "instance", "lab", "-o", "json").json["inputs"]["replicas"] == 4
+    given = {"in.replicas": "4"}
+    assert "the head restarts" in admin.post(f"{LAB}/act", verb="reconfigure", **given, step="check").text
+    assert changed(**given)["replicas"] == 4
+    emptied = admin.post(f"{LAB}/act", verb="reconfigure", **{"in.replicas": ""}, step="check").text
+    assert "--unset replicas" in emptied
+    assert "replicas" not in changed(**{"in.replicas": ""}), "an empty field removes the input"
 
 
 def test_an_action_of_the_app_is_a_form_and_its_result_a_typed_table(admin: Any) -> None:
@@ -572,9 +584,13 @@ def test_a_page_that_opens_beside_another_reads_what_it_may_have_missed(admin: A
 
 def test_the_audit_trail_has_the_person_as_actor(admin: Any, console: Console) -> None:
     me = console.cli("whoami", "-o", "json").json["actor_id"]
-    rows = console.cli("audit", "list", "-o", "json").json["items"]
-    changed = [row for row in rows if row["action"] == "apps.instance.reconfigure"]
-    assert {row["actor_id"] for row in changed} <= {me}
+    fields = {"verb": "drain", "member": members(console)["gpu-3"], "reason": "who was it?", "step": "do"}
+    drained = admin.post(f"{LAB}/act", **fields, key=uuid.uuid4().hex).headers["location"].rpartition("/")[2]
+    console.cli("op", "wait", drained)
+    console.cli("member", "resume", "lab", "gpu-3")
+    correlation = console.cli("get", "operation", drained, "-o", "json").json["correlation_id"]
+    rows = console.cli("audit", "list", "--correlation", correlation, "-o", "json").json["items"]
+    assert {row["actor_id"] for row in rows if row["actor_type"] == "user"} == {me}
     assert json.dumps(rows).count("console") == 0
 
 
@@ -605,6 +621,7 @@ def test_a_project_requests_an_app_and_an_admin_grants_it_from_home(
     assert "was requested for this project" not in member.page("/"), "only those who can decide see the line"
     home = admin.page("/")
     assert re.search(r"wished</strong> was requested for this project at .*: a course", home)
+    assert re.search(r'by <span title="user_\w+">mona</span>: a course', admin.page("PROJECT/catalog")), "no id"
     refused = admin.post("PROJECT/change/refuse-app", step="do", target="wished", **{"in.reason": "not this year"})
     assert "Done." in refused.text
     assert "not this year" in member.page("PROJECT/catalog")
@@ -709,15 +726,14 @@ def test_a_secret_field_is_in_no_page(admin: Any) -> None:
 
 
 def test_events_are_shown_newest_first_in_pages(admin: Any, console: Console) -> None:
-    page = admin.page("PROJECT/records/events")
-    rows = console.cli("get", "events", "-o", "json").json["items"]
-    newest = max(row["cursor"] for row in rows)
-    assert page.index(max(rows, key=lambda row: row["cursor"])["type"].replace(".", ".<wbr>")) > 0
-    some = sorted(row["cursor"] for row in rows)[len(rows) // 2]
-    older = admin.page("PROJECT/records/events", before=str(some))
-    shown = [row for row in rows if row["cursor"] < some]
-    assert f"{len(shown)} rows" in older or "500 rows" in older
-    assert newest > some
+    rows = sorted(console.cli("get", "events", "-o", "json").json["items"], key=lambda row: row["cursor"])
+    middle = rows[len(rows) // 2]["cursor"]
+    page = admin.page("PROJECT/records/events", before=str(middle), wide="1")
+    place = re.findall('<th scope="col">([^<]+)</th>', page).index("Cursor")
+    lines = re.findall("<tr>(.*?)</tr>", page.partition("<tbody>")[2], re.DOTALL)
+    shown = [int(re.findall("<td[^>]*>(.*?)</td>", line, re.DOTALL)[place]) for line in lines]
+    assert shown == [row["cursor"] for row in rows if row["cursor"] < middle][::-1][: len(shown)]
+    assert shown
 
 
 def test_a_table_of_the_app_is_read_on_the_page_of_the_instance(admin: Any) -> None:
@@ -751,3 +767,58 @@ def test_readings_do_not_hide_the_changes_of_an_instance(admin: Any, console: Co
     described = console.cli("describe", "instance", "lab", "-o", "json").json["operations"]
     assert described[-1]["operation_id"] in listed, "the newest change; other tests may have made more than one page"
     assert {row["kind"] for row in described} & {"deploy", "action", "preview"} == {"deploy"}
+
+
+def test_the_command_line_of_a_question_about_the_policy_asks_the_same(admin: Any, console: Console) -> None:
+    asked = {"region": "local", "sku": "h100", "permission": "capacity.node.read"}
+    page = html.unescape(admin.page("PROJECT/policy", **asked))
+    explain, can = re.findall("<code>(gpuaas (?:policy explain|can-i) .*?)</code>", page)
+    where = f"--project {console.project_id}"
+    assert explain == f"gpuaas policy explain --region local --sku h100 {where}"
+    assert can == f"gpuaas can-i capacity.node.read {where}"
+    assert "Region local is allowed" in page
+    assert "local" in console.cli(*shlex.split(explain)[1:]).out
+    console.cli(*shlex.split(can)[1:])
+    assert "can-i" not in admin.page("PROJECT/policy")
+
+
+def test_the_command_line_of_a_list_has_its_filters(admin: Any, console: Console) -> None:
+    page = html.unescape(admin.page("PROJECT/records/audit", action="apps.instance.deploy", wide="1"))
+    (line,) = re.findall("<code>(gpuaas audit list .*?)</code>", page)
+    assert "--action apps.instance.deploy" in line
+    assert "-o wide" in line
+    console.cli(*shlex.split(line)[1:])
+
+
+def test_a_filter_that_nothing_matches_does_not_show_a_list_as_empty(admin: Any) -> None:
+    page = admin.page("PROJECT/records/audit", action="nothing.has.this")
+    assert "There are none yet" not in page
+    assert "No row matches" in page
+
+
+def test_a_page_of_a_project_that_does_not_exist_leaves_the_links_of_other_pages(admin: Any) -> None:
+    admin.page(LAB)
+    assert admin.get("/p/nothing/catalog").status_code in (403, 404)
+    assert f'href="{admin.path("PROJECT/catalog")}"' in admin.page("/sessions")
+
+
+def test_a_deploy_that_the_person_may_not_request_is_off_and_has_the_reason(visitor: Visitor, console: Console) -> None:
+    console.cli("user", "create", "dora", "--password", given="a long password 1\n")
+    console.cli("binding", "grant", "dora", "viewer", "--project", "research")
+    viewer = visitor()
+    viewer.sign_in("dora", "a long password 1")
+    for path in ("PROJECT/catalog", "PROJECT/catalog/demo/1.0.0"):
+        page = html.unescape(viewer.page(path))
+        assert "demo/1.0.0/deploy" not in page
+        assert re.search('<span class="button off"[^>]* aria-describedby="why-deploy', page)
+        assert "apps.instance.create" in page
+
+
+def test_a_drain_needs_a_reason(admin: Any, console: Console) -> None:
+    given = {"verb": "drain", "member": members(console)["gpu-3"]}
+    assert "(optional)" not in admin.page(f"{LAB}/act", verb="drain")
+    assert "(optional)" in admin.page(f"{LAB}/act", verb="resume")
+    refused = admin.post(f"{LAB}/act", **given, step="do")
+    assert refused.status_code == 400
+    assert "Write why you do this" in refused.text
+    assert "Nothing was changed" in refused.text or 'role="alert"' in refused.text

@@ -30,7 +30,7 @@ from gpuaas_console import (
     view,
     web,
 )
-from gpuaas_console.pages import action_table, records
+from gpuaas_console.pages import action_table, home, records
 from gpuaas_contract.artifacts import ArtifactStorage
 from gpuaas_contract.bindings import PROJECT_BINDING_LIST
 from gpuaas_contract.catalog import DetailSpec, Manifest
@@ -270,6 +270,13 @@ def test_an_input_that_cannot_be_read_is_named() -> None:
     assert inputs == {}
     assert errors["count"] == "'many' is no whole number"
     assert errors["extra"].startswith("This is no JSON")
+
+
+def test_an_emptied_field_is_one_that_was_shown_and_sent_without_a_text() -> None:
+    texts = {name: {"type": "string"} for name in ("emptied", "kept", "absent")}
+    schema = {"properties": {**texts, "secret": {"type": "string", "x-secret": True}}}
+    sent = web.Form({"in.emptied": [" "], "in.kept": ["a"], "in.secret": [""], "in.other": [""]})
+    assert forms.emptied(schema, sent) == {"emptied"}
 
 
 def test_bars_of_steps_stay_on_the_scale() -> None:
@@ -776,3 +783,35 @@ def test_a_request_is_copied_as_a_command_as_curl_and_as_yaml() -> None:
     assert yaml.safe_load(same.yaml) == msgspec.to_builtins(body)
     assert same.curl.startswith("curl -X POST http://127.0.0.1/")
     assert commands.same(visit, "gpuaas", INSTANCE_GET, None, instance_id="lab").yaml == ""
+
+
+async def test_home_shows_a_project_that_is_not_among_the_first_ones() -> None:
+    projects = [SimpleNamespace(project_id=f"proj_{number}", name=f"p{number}") for number in range(30)]
+
+    async def first(limit: int, _: AnyEndpoint, *, query: dict[str, str] | None) -> tuple[list[Any], bool]:
+        wanted = (query or {}).get("name")
+        rows = [item for item in projects if wanted in (None, item.name, item.project_id)]
+        return rows[:limit], len(rows) > limit
+
+    def visit(wanted: str) -> Any:
+        return SimpleNamespace(
+            calls=lambda: SimpleNamespace(first=first), query=web.Form({"project": [wanted]} if wanted else {})
+        )
+
+    offered, more, chosen = await home._projects(visit(""))
+    assert (len(offered), more, chosen == offered) == (home.PROJECTS_MAX, True, True)
+    for wanted in ("p3", "p29", "proj_29"):
+        offered, more, chosen = await home._projects(visit(wanted))
+        assert [item.name for item in chosen] == ["p" + wanted.strip("proj_")]
+        assert (chosen[0] in offered, more) == (True, True)
+    assert (await home._projects(visit("nothing")))[2] == []
+
+
+def test_usage_of_all_days_is_shown_whatever_the_number_of_meters() -> None:
+    rows = [
+        SimpleNamespace(day=f"{day}", meter=f"m{number}", quantity="1", unit="h")
+        for day in range(30)
+        for number in range(3)
+    ]
+    macros: Any = view.TEMPLATES.get_template("macros.html").module
+    assert str(macros.usage(rows)).count("<tr>") == 1 + len(rows)

@@ -2,13 +2,12 @@
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 from gpuaas_cli.show import steps
 from gpuaas_contract import instances, meanings
 from gpuaas_contract.catalog import PROJECT_APP_LIST, Manifest
-from gpuaas_contract.errors import ApiError
 from gpuaas_contract.operations import Operation
 from gpuaas_contract.protocol import request as rules
 from starlette.responses import Response
@@ -17,7 +16,7 @@ from gpuaas_console import commands, controls, forms, view
 from gpuaas_console.controls import Act
 from gpuaas_console.pages import instance as of_instance
 from gpuaas_console.pages import pickers
-from gpuaas_console.web import Failure, Form, Visit, refusal
+from gpuaas_console.web import Failure, Form, Outcome, Visit
 
 Body = (
     instances.MemberOperationRequest
@@ -50,38 +49,25 @@ class Subject:
         return [role.component_key for role in self.manifest.roles if self.act.verb in role.operations]
 
 
-@dataclass
-class Outcome:
-    """What a check or a request gave."""
-
-    plan: Operation | None = None
-    errors: dict[str, str] = field(default_factory=dict)
-    """Text by field; the empty name is the form as a whole."""
-    status: int = 200
-
-
 async def show(visit: Visit) -> Response:
-    given = visit.form if visit.request.method == "POST" else visit.query
+    is_post = visit.request.method == "POST"
+    given = visit.form if is_post else visit.query
     subject = await _subject(visit, given)
-    outcome = Outcome()
-    body, outcome.errors = _body(subject, given)
+    body, errors = _body(subject, given)
     if given.text("force") and subject.act.can_be_forced:
         body = msgspec.structs.replace(body, force=True)
-    if visit.request.method == "POST":
-        is_check = given.text("step") == "check" or visit.is_fragment
-        if not is_check:
-            outcome.errors |= _missing(subject, given)
-        if not outcome.errors:
-            sent = await _send(visit, subject, body, outcome, is_check=is_check)
-            if sent is not None and not is_check:
-                return visit.go(view.link("p", visit.project, "operations", sent.operation_id))
-            outcome.plan = sent
-        elif not is_check:
-            outcome.status = 400
+    is_check = given.text("step") == "check" or visit.is_fragment
+    errors |= {} if is_check or not is_post else _missing(subject, given)
+    outcome = Outcome[Operation](None, errors, 400 if errors and is_post else 200)
+    if is_post and not errors:
+        path = {"project_id": visit.project, "instance_id": subject.instance.instance_id}
+        outcome = await visit.attempt(subject.act.endpoint, body, is_check=is_check, **path)
+        if outcome.answer is not None and not is_check:
+            return visit.go(view.link("p", visit.project, "operations", outcome.answer.operation_id))
     return _page(visit, subject, given, body, outcome)
 
 
-def _page(visit: Visit, subject: Subject, given: Form, body: Body, outcome: Outcome) -> Response:
+def _page(visit: Visit, subject: Subject, given: Form, body: Body, outcome: Outcome[Operation]) -> Response:
     schema, only = subject.manifest.deploy_form, set(rules.changeable(subject.manifest))
     values = {
         **subject.instance.inputs,
@@ -163,6 +149,8 @@ def _body(subject: Subject, given: Form) -> tuple[Body, dict[str, str]]:
         present = {name: forms.default_of(subject.manifest.deploy_form, name) for name in inputs}
         present |= subject.instance.inputs
         changed = {name: value for name, value in inputs.items() if value != present[name]}
+        emptied = forms.emptied(subject.manifest.deploy_form, given)
+        changed |= {name: None for name in subject.instance.inputs if name in emptied}
         return instances.ReconfigureInstance(inputs=changed, reason=reason), errors
     return (instances.Decommission if verb == "decommission" else instances.ChangeInstance)(reason=reason), {}
 
@@ -180,24 +168,13 @@ def _missing(subject: Subject, given: Form) -> dict[str, str]:
     is_typed = subject.act.typed or given.text("force")
     if is_typed and given.text("confirm") != subject.instance.name:
         errors["confirm"] = f"Type {subject.instance.name} to confirm."
-    if is_typed and not given.text("reason"):
+    if (is_typed or subject.act.needs_reason) and not given.text("reason"):
         errors["reason"] = "Write why you do this; it is stored with the operation."
     if "members" in subject.act.needs and not given.every("member"):
         errors["member"] = "Choose at least one member."
     if "machines" in subject.act.needs and not given.every("machine"):
         errors["machine"] = "Choose at least one machine."
     return errors
-
-
-async def _send(visit: Visit, subject: Subject, body: Body, outcome: Outcome, *, is_check: bool) -> Operation | None:
-    """Send the request, or check it. An error of the platform is shown at its field."""
-    try:
-        path = {"project_id": visit.project, "instance_id": subject.instance.instance_id}
-        answer: Operation = await visit.send(subject.act.endpoint, body, is_check=is_check, **path)
-    except ApiError as error:
-        outcome.errors, outcome.status = {pickers.field_of(error): refusal(error)}, error.status
-        return None
-    return answer
 
 
 def _line(visit: Visit, subject: Subject, body: Body) -> str:

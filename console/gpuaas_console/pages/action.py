@@ -3,14 +3,14 @@
 import uuid
 
 from gpuaas_contract.actions import ACTION_INVOKE, InvokeAction
-from gpuaas_contract.errors import ApiError
 from gpuaas_contract.instances import INSTANCE_GET
 from gpuaas_contract.lifecycles import ENDED_OPERATION
+from gpuaas_contract.operations import Operation
 from starlette.responses import Response
 
 from gpuaas_console import commands, forms, view
 from gpuaas_console.pages import pickers
-from gpuaas_console.web import Failure, Visit, refusal
+from gpuaas_console.web import Failure, Outcome, Visit
 
 WAIT_S = 20.0
 
@@ -27,32 +27,27 @@ async def show(visit: Visit) -> Response:
             "Go back to the instance; its page lists the actions.",
         )
     inputs, errors = forms.read(spec.input_schema, visit.form)
-    operation, checked, notes, status = None, False, "", 200
     body = InvokeAction(inputs=inputs, reason=visit.form.text("reason"))
+    outcome, is_check = Outcome[Operation](None, errors, 400 if errors else 200), visit.form.text("step") == "check"
     if visit.request.method == "POST" and not errors:
-        is_check = visit.form.text("step") == "check"
-        try:
-            query = None if is_check else {"wait_s": WAIT_S}
-            path = {"project_id": visit.project, "instance_id": instance.instance_id, "action": name}
-            sent = await visit.send(ACTION_INVOKE, body, is_check=is_check, query=query, **path)
-            operation, checked = (None, True) if is_check else (sent, False)
-            notes = " ".join(sent.preview.notes) if sent.preview else ""
-        except ApiError as error:
-            errors, status = {pickers.field_of(error): refusal(error)}, error.status
-        if operation is not None and operation.status not in ENDED_OPERATION:
-            return visit.go(view.link("p", visit.project, "operations", operation.operation_id))
+        query = None if is_check else {"wait_s": WAIT_S}
+        path = {"project_id": visit.project, "instance_id": instance.instance_id, "action": name}
+        outcome = await visit.attempt(ACTION_INVOKE, body, is_check=is_check, query=query, **path)
+    checked, operation = (outcome.answer, None) if is_check else (None, outcome.answer)
+    if operation is not None and operation.status not in ENDED_OPERATION:
+        return visit.go(view.link("p", visit.project, "operations", operation.operation_id))
     line = commands.action(instance.name, name, body, visit.project)
     choices = await pickers.every(visit, spec.input_schema, instance.app_slug)
     return visit.page(
         "action.html",
-        status=400 if errors and status == 200 else status,
+        status=outcome.status,
         instance=instance,
         spec=spec,
-        fields=forms.fields(spec.input_schema, inputs, choices, errors),
-        errors=errors,
+        fields=forms.fields(spec.input_schema, inputs, choices, outcome.errors),
+        errors=outcome.errors,
         operation=operation,
         checked=checked,
-        notes=notes,
+        notes=" ".join(checked.preview.notes) if checked and checked.preview else "",
         columns=spec.result.columns if spec.result else [],
         reason=visit.form.text("reason"),
         key=uuid.uuid4().hex,

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from gpuaas_contract import catalog
 from gpuaas_contract.controllers import CONTROLLER_LIST
 from gpuaas_contract.entitlement_requests import ENTITLEMENT_REQUEST_CREATE, OFFER_LIST
+from gpuaas_contract.instances import INSTANCE_CREATE
 from starlette.responses import Response
 
 from gpuaas_console import needs
@@ -18,11 +19,13 @@ async def show(visit: Visit) -> Response:
     offers = [item for item in await calls.every(OFFER_LIST) if item.app_slug not in shown]
     drafts = await or_none(calls.every(catalog.VERSION_LIST)) or []
     known = shown | {item.app_slug for item in offers}
+    await visit.learn_names()
     return visit.page(
         "catalog.html",
         apps=newest,
         offers=offers,
         drafts=[item for item in _newest(drafts) if item.app_slug not in known and item.state == "registered"],
+        why_no_deploy=await visit.why_not(INSTANCE_CREATE),
         may_request=not await visit.why_not(ENTITLEMENT_REQUEST_CREATE),
         may_entitle=not await visit.why_not(catalog.ENTITLEMENT_SET),
     )
@@ -38,6 +41,7 @@ async def app(visit: Visit) -> Response:
         "app.html",
         app=chosen,
         manifest=chosen.manifest,
+        why_no_deploy=await visit.why_not(INSTANCE_CREATE),
         topologies=needs.topologies(chosen.manifest),
         versions=sorted(versions, key=lambda item: item.created_at, reverse=True),
         entitlement=entitlements[0] if entitlements else None,

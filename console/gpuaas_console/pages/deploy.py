@@ -4,13 +4,12 @@ import uuid
 from typing import Any
 
 from gpuaas_contract.catalog import PROJECT_APP_GET, AppVersion
-from gpuaas_contract.errors import ApiError
 from gpuaas_contract.instances import INSTANCE_CREATE, Deployed, DeployInstance
 from starlette.responses import Response
 
 from gpuaas_console import commands, forms, needs, view
 from gpuaas_console.pages import pickers
-from gpuaas_console.web import Visit, refusal
+from gpuaas_console.web import Outcome, Visit
 
 
 async def show(visit: Visit) -> Response:
@@ -18,40 +17,27 @@ async def show(visit: Visit) -> Response:
     form = visit.form
     inputs, errors = forms.read(chosen.manifest.deploy_form, form)
     body = _body(chosen, visit, inputs)
-    checked, status = None, 200
+    outcome, is_check = Outcome[Deployed](None, errors, 400 if errors else 200), form.text("step") == "check"
     if visit.request.method == "POST" and not errors:
-        is_check = form.text("step") == "check"
-        try:
-            sent = await visit.send(INSTANCE_CREATE, body, is_check=is_check, project_id=visit.project)
-        except ApiError as error:
-            errors, status = {_field(error): refusal(error)}, error.status
-        else:
-            if not is_check:
-                return visit.go(view.link("p", visit.project, "operations", sent.operation.operation_id))
-            checked = sent
-    return await _page(visit, chosen, body, errors, checked, 400 if errors and status == 200 else status)
+        outcome = await visit.attempt(INSTANCE_CREATE, body, is_check=is_check, project_id=visit.project)
+        if outcome.answer is not None and not is_check:
+            return visit.go(view.link("p", visit.project, "operations", outcome.answer.operation.operation_id))
+    return await _page(visit, chosen, body, outcome)
 
 
-async def _page(
-    visit: Visit,
-    chosen: AppVersion,
-    body: DeployInstance,
-    errors: dict[str, str],
-    checked: Deployed | None,
-    code: int,
-) -> Response:
+async def _page(visit: Visit, chosen: AppVersion, body: DeployInstance, outcome: Outcome[Deployed]) -> Response:
     schema: dict[str, Any] = chosen.manifest.deploy_form
     choices = await pickers.every(visit, schema, chosen.app_slug)
     return visit.page(
         "deploy.html",
-        status=code,
+        status=outcome.status,
         app=chosen,
         manifest=chosen.manifest,
         body=body,
-        fields=forms.fields(schema, body.inputs, choices, errors),
+        fields=forms.fields(schema, body.inputs, choices, outcome.errors),
         accounts=await pickers.service_accounts(visit, chosen.app_slug),
-        errors=errors,
-        checked=checked,
+        errors=outcome.errors,
+        checked=outcome.answer,
         key=visit.form.text("key") or uuid.uuid4().hex,
         same=commands.same(visit, commands.deploy(body, visit.project), INSTANCE_CREATE, body),
         topologies=needs.topologies(chosen.manifest),
@@ -69,8 +55,3 @@ def _body(chosen: AppVersion, visit: Visit, inputs: dict[str, Any]) -> DeployIns
         inputs=inputs,
         operator_service_account_id=form.text("operator_service_account_id"),
     )
-
-
-def _field(error: ApiError) -> str:
-    path = str(error.details.get("field", ""))
-    return pickers.field_of(error) if path.startswith("inputs") else path

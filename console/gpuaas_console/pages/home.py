@@ -94,9 +94,12 @@ async def stream(visit: Visit) -> Response:
 
 async def _projects(visit: Visit) -> tuple[list[Project], bool, list[Project]]:
     """Return the projects that the person sees, whether there are more, and those that the page is about."""
-    projects, more = await visit.calls().first(PROJECTS_MAX, PROJECT_LIST, query=None)
-    wanted = visit.query.text("project")
-    return projects, more, [item for item in projects if wanted in ("", item.name, item.project_id)]
+    calls, wanted = visit.calls(), visit.query.text("project")
+    projects, more = await calls.first(PROJECTS_MAX, PROJECT_LIST, query=None)
+    if not wanted:
+        return projects, more, projects
+    chosen, _ = await calls.first(PROJECTS_MAX, PROJECT_LIST, query={"name": wanted})
+    return [*projects, *(item for item in chosen if item not in projects)], more, chosen
 
 
 async def _load(visit: Visit, project: Project) -> Loaded:

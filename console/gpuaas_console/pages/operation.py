@@ -9,7 +9,6 @@ import msgspec
 from gpuaas_cli import output
 from gpuaas_cli.show import steps
 from gpuaas_contract import operations
-from gpuaas_contract.errors import ApiError
 from gpuaas_contract.events import Event
 from gpuaas_contract.instances import INSTANCE_GET, MEMBER_GET, MEMBER_LIST, Member
 from gpuaas_contract.lifecycles import ENDED_OPERATION
@@ -17,7 +16,7 @@ from gpuaas_contract.statements import STATED_KINDS, STATEMENT_GET
 from starlette.responses import Response
 
 from gpuaas_console import attention, commands, timeline, view, web
-from gpuaas_console.web import Failure, Visit, or_none
+from gpuaas_console.web import Failure, Outcome, Visit, or_none
 
 LOG_SHOWN = 100
 TARGETS_SHOWN = 50
@@ -81,47 +80,40 @@ async def take_exit(visit: Visit) -> Response:
             f"The operation is {operation.status}.",
             "Go back to the operation; its page shows the exits that are possible.",
         )
-    reason, error, status = visit.form.text("reason"), "", 200
+    reason, outcome = visit.form.text("reason"), Outcome[operations.Operation]()
     if visit.request.method == "POST":
-        error, status = _missing(operation, visit), 400
-        if not error:
-            error, status = await _take(visit, chosen.name, operation, reason)
-        if not error:
-            return visit.go(page)
+        missing = _missing(operation, visit)
+        outcome = Outcome(None, missing, 400) if missing else await _take(visit, chosen.name, operation, reason)
+    if outcome.answer is not None:
+        return visit.go(page)
     line = commands.leave(name, operation.operation_id, reason, visit.project)
     body = operations.TakeExit(reason=reason or "REASON")
     return visit.page(
         "exit.html",
-        status=status,
+        status=outcome.status,
         operation=operation,
         exit=chosen,
         reason=reason,
-        error=error,
+        errors=outcome.errors,
         key=visit.form.text("key") or uuid.uuid4().hex,
         same=commands.same(visit, line, operations.EXITS[chosen.name], body, operation_id=operation.operation_id),
         back=page,
     )
 
 
-def _missing(operation: operations.Operation, visit: Visit) -> str:
+def _missing(operation: operations.Operation, visit: Visit) -> dict[str, str]:
     """Return what people must still write before the exit is taken."""
-    if not visit.form.text("reason"):
-        return "Write why you do this."
+    errors = {} if visit.form.text("reason") else {"reason": "Write why you do this."}
     is_confirmed = visit.form.text("confirm") == operation.instance_name
-    return "" if is_confirmed else f"Type {operation.instance_name} to confirm."
+    return errors | ({} if is_confirmed else {"confirm": f"Type {operation.instance_name} to confirm."})
 
 
 async def _take(
     visit: Visit, name: operations.ExitName, operation: operations.Operation, reason: str
-) -> tuple[str, int]:
-    """Take an exit. Return why the platform refused it, and the status; an empty text if it did not."""
-    try:
-        body = operations.GiveUpMembers(reason=reason) if name == "tombstone" else operations.TakeExit(reason=reason)
-        path = {"project_id": visit.project, "operation_id": operation.operation_id}
-        await visit.send(operations.EXITS[name], body, is_check=False, **path)
-    except ApiError as error:
-        return web.refusal(error), error.status
-    return "", 303
+) -> Outcome[operations.Operation]:
+    body = operations.GiveUpMembers(reason=reason) if name == "tombstone" else operations.TakeExit(reason=reason)
+    path = {"project_id": visit.project, "operation_id": operation.operation_id}
+    return await visit.attempt(operations.EXITS[name], body, is_check=False, **path)
 
 
 async def _read(visit: Visit) -> operations.Operation:

@@ -7,7 +7,6 @@ from typing import Any, get_args
 
 from gpuaas_contract.capacity import ALLOCATION_LIST
 from gpuaas_contract.credentials import CREDENTIAL_LIST
-from gpuaas_contract.errors import ApiError
 from gpuaas_contract.identity import SERVICE_ACCOUNT_LIST
 from gpuaas_contract.lifecycles import AllocationStatus
 from gpuaas_contract.org_accounts import ACCEPTED_LIST
@@ -60,9 +59,3 @@ async def service_accounts(visit: Visit, app_slug: str) -> list[Choice]:
 async def credentials(visit: Visit) -> list[Choice]:
     rows = await or_none(visit.calls().every(CREDENTIAL_LIST)) or []
     return [Choice(item.credential_id, f"{item.name} · {item.fingerprint}") for item in rows if item.state == "active"]
-
-
-def field_of(error: ApiError) -> str:
-    """Return the name of the input that an error is about; empty: the form as a whole."""
-    path = str(error.details.get("field", ""))
-    return path.removeprefix("inputs").lstrip("./").replace("[", ".").replace("/", ".").partition(".")[0]

@@ -130,7 +130,8 @@ async def show(visit: Visit) -> Response:
         wide=wide,
         hides=kind.hides,
         empty=EMPTY.get(kind.plural, ""),
-        line=_line(kind, visit.project, everything=everything),
+        line=_line(visit, kind),
+        is_part=bool(text or older or visit.query.text("before") or any(value for _, _, value in exact)),
         new=new,
         changeable=any(line.changes for line in matching[:ROWS_MAX]),
         capacity=_capacity(rows) if kind.listing is NODE_LIST else None,
@@ -180,10 +181,15 @@ def _page_of(visit: Visit, kind: Kind, row: Any) -> str:
     return ""
 
 
-def _line(kind: Kind, project: str, *, everything: bool) -> str:
-    words = ["get", kind.plural, *(["--all"] if everything else [])]
-    chosen = ["audit", "list", "--order", "newest"] if kind.plural == "audit" else words
-    return view.line("gpuaas", *chosen, "--project", project)
+def _line(visit: Visit, kind: Kind) -> str:
+    """Return the command that lists the same. A search is left out: people search the output of a command."""
+    if kind.plural == "audit":
+        asked = {"--action": visit.query.text("action"), "--correlation": visit.query.text("correlation_id")}
+        words = ["audit", "list", "--order", "newest", *(word for pair in asked.items() if pair[1] for word in pair)]
+    else:
+        words = ["get", kind.plural, *(["--all"] if visit.query.text("all") else [])]
+    wide = ["-o", "wide"] if visit.query.text("wide") else []
+    return view.line("gpuaas", *words, *wide, "--project", visit.project)
 
 
 async def _rows(visit: Visit, kind: Kind, *, everything: bool) -> tuple[list[Any], bool]:

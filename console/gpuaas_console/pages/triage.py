@@ -8,6 +8,7 @@ from gpuaas_contract.correlations import CORRELATION_GET
 from gpuaas_contract.policy import CAN_I, EXPLAIN, CanI, ExplainPolicy, Overlay, PolicyLayer
 from starlette.responses import Response
 
+from gpuaas_console import view
 from gpuaas_console.changes import CHANGES
 from gpuaas_console.web import Visit, or_none
 
@@ -51,8 +52,12 @@ async def policy(visit: Visit) -> Response:
     answer = None
     if permission:
         answer = await visit.calls().call(CAN_I, CanI(permission=permission, project_id=visit.project))
+    await visit.learn_names()
+    options = [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", value)]
+    questions = [["policy", "explain", *options], *([["can-i", permission]] if permission else [])]
     return visit.page(
         "policy.html",
+        lines=[view.line("gpuaas", *words, "--project", visit.project) for words in questions],
         asked=asked,
         permission=permission,
         explanation=explanation,

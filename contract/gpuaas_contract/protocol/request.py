@@ -30,15 +30,16 @@ MEMBER_STARTS: dict[str, frozenset[str]] = {
 }
 """Member states from which an operation can start."""
 
-_UP = frozenset({"running", "degraded"})
+UP = frozenset({"running", "degraded"})
+"""Instance states in which members can be changed and actions run."""
 
 INSTANCE_STARTS: dict[str, frozenset[str]] = {
-    "stop": _UP | {"failed"},
+    "stop": UP | {"failed"},
     "start": frozenset({"stopped", "failed"}),
-    "restart": _UP,
-    "upgrade": _UP,
-    "rollback": _UP,
-    "reconfigure": _UP,
+    "restart": UP,
+    "upgrade": UP,
+    "rollback": UP,
+    "reconfigure": UP,
     "decommission": frozenset(lifecycles.INSTANCE) - {"deleted"},
 }
 """Instance states from which an operation can start."""
@@ -163,7 +164,7 @@ def check_member_request(
     manifest: Manifest, instance: Instance, members: Sequence[Member], request: MemberOperationRequest
 ) -> RoleSpec:
     """Check a member operation and return its role; refuse an operation that is not possible."""
-    if instance.status not in _UP:
+    if instance.status not in UP:
         raise errors.Conflict(
             f"The instance is {instance.status}; its members can be changed only while it runs.",
             fix=fix_of_status(instance),

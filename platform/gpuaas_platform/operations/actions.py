@@ -52,7 +52,7 @@ async def authorise(call: Call[ActionPath], body: InvokeAction) -> Invocation:
 
 async def invoke(tx: db.Tx, call: Call[ProjectPath], asked: Invocation) -> Operation:
     instance = await instances.in_project(tx, call, asked.instance.instance_id)
-    if instance.status not in ("running", "degraded"):
+    if instance.status not in request_rules.UP:
         raise errors.Conflict(
             f"The instance is {instance.status}; {asked.action.name} needs it running.",
             fix=request_rules.fix_of_status(instance),
