@@ -42,7 +42,7 @@ class Change:
     of: str = ""
     """The list on which it is offered: a kind of `gpuaas get`. Empty: another page links to it."""
     key: str = ""
-    """The attribute of the row with the value of `target`, if it has another name."""
+    """The attribute of the row with the value of `target`, if it has another name; also the name of what was made."""
     states: str = ""
     """States of a row in which it is offered, with the attribute: `state active`; empty: in all."""
     arguments: str = ""
@@ -165,6 +165,25 @@ CHANGES: dict[str, Change] = {
         "nodes",
         "name",
         "admin_state active cordoned draining",
+        typed=True,
+    ),
+    "request-allocation": Change(
+        "Request machines",
+        capacity.ALLOCATION_CREATE,
+        "allocation request",
+        "allocations",
+        "node_name",
+        flags={"node_name": "--node"},
+        hidden="scheduler_type integration_metadata",
+        next="The machines are prepared now; an allocation is active when its machine is ready.",
+    ),
+    "release-allocation": Change(
+        "Release",
+        capacity.ALLOCATION_RELEASE,
+        "allocation release",
+        "allocations",
+        "node_name",
+        "status provisioning active failed release_failed",
         typed=True,
     ),
     "create-user": Change(

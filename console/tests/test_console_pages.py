@@ -822,3 +822,24 @@ def test_a_drain_needs_a_reason(admin: Any, console: Console) -> None:
     assert refused.status_code == 400
     assert "Write why you do this" in refused.text
     assert "Nothing was changed" in refused.text or 'role="alert"' in refused.text
+
+
+def test_machines_are_requested_and_released_on_the_list_of_allocations(admin: Any, console: Console) -> None:
+    def nodes() -> set[str]:
+        rows = console.cli("get", "allocations", "-o", "json").json["items"]
+        return {row["node_name"] for row in rows if row["status"] != "released"}
+
+    page, before = "PROJECT/change/request-allocation", nodes()
+    assert "change/request-allocation" in admin.page("PROJECT/records/allocations")
+    given = {"in.node_name": "gpu-8", "in.count": "1"}
+    assert "Nothing was changed yet" in admin.post(page, **given, step="check").text
+    assert nodes() == before
+    done = admin.post(page, **given, step="do", key=uuid.uuid4().hex).text
+    assert re.search("<dt>allocations</dt><dd>gpu-8</dd>", done), "the machines, and not the whole answer"
+    until(lambda: "release-allocation?target=gpu-8" in admin.page("PROJECT/records/allocations"), "it can be released")
+    release = "PROJECT/change/release-allocation"
+    assert admin.post(release, target="gpu-8", step="do", confirm="gpu-1").status_code == 400
+    assert "gpu-8" in nodes()
+    assert "Done." in admin.post(release, target="gpu-8", step="do", confirm="gpu-8", key=uuid.uuid4().hex).text
+    until(lambda: nodes() == before, "the allocation has ended")
+    admin.page("PROJECT/change/release-allocation", target="gpu-8")

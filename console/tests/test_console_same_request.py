@@ -1,10 +1,11 @@
-"""Each change of the console shows a command line that sends the same request."""
+"""Each change of the console shows a command line and a curl call that send the same request."""
 
 import html
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
@@ -35,6 +36,8 @@ CHANGES: dict[str, dict[str, str | list[str]]] = {
     "entitle-app": {"target": "demo", "in.versions": "1.*\n2.0", "in.instances_max": "2"},
     "stop-app": {"target": "demo"},
     "refuse-app": {"target": "demo", "in.reason": "no; $(touch x)"},
+    "request-allocation": {"in.sku": "h100", "in.region": "eu-1", "in.count": "2"},
+    "release-allocation": {"target": "gpu-4"},
     "enrol-node": {"in.name": "gpu-9", "in.sku": "h100", "in.ttl_s": "600"},
     "create-user": {"in.name": "ada"},
     "grant-role": {"in.user_id": "ada", "in.role": "viewer"},
@@ -99,15 +102,43 @@ def open_add(console: Console, failed_add: str) -> str:
     return seeded.failed_add(console)
 
 
-def by_page(person: Person, recorder: Recorder, path: str, fields: dict[str, Any]) -> tuple[Sent, str]:
-    """Send the form of a page. Return the request and the command line that the page shows."""
+class Shown(NamedTuple):
+    """A change as its page shows it."""
+
+    line: str
+    curl: str
+
+
+def by_page(person: Person, recorder: Recorder, path: str, fields: dict[str, Any]) -> tuple[Sent, Shown]:
+    """Send the form of a page. Return the request, and how the page shows it."""
     query = {name: fields[name] for name in ("verb", "target", "within") if name in fields}
     etag = re.search(r'name="etag" value="([^"]*)"', person.page(path, **query))
     recorder.sent.clear()
     answer = person.post(path, **fields, step="do", etag=html.unescape(etag[1]) if etag else "")
     assert answer.status_code == 409, answer.text
-    line = re.findall(r"<code>((?:printf|gpuaas) .*?)</code>", answer.text, re.DOTALL)[-1]
-    return recorder.take(), html.unescape(line)
+    forms = [
+        re.findall(rf"<code>((?:{form}) .*?)</code>", answer.text, re.DOTALL) for form in ("printf|gpuaas", "curl")
+    ]
+    return recorder.take(), Shown(*(html.unescape(found[-1]) for found in forms))
+
+
+def assert_shown(console: Console, recorder: Recorder, sent: Sent, shown: Shown, lab_id: str) -> None:
+    """The command line and the curl call send the request of the page."""
+    assert_same(sent, by_line(console, recorder, shown.line), lab=lab_id)
+    assert_same(sent, by_curl(console, recorder, shown.curl), lab=lab_id)
+
+
+def by_curl(console: Console, recorder: Recorder, text: str) -> Sent:
+    """Send what a curl call sends that the console shows."""
+    words = shlex.split(text)
+    assert words[:2] == ["curl", "-X"]
+    options = list(zip(words[4::2], words[5::2], strict=True))
+    headers = dict(value.split(": ", 1) for name, value in options if name == "-H")
+    assert headers["Authorization"] == "Bearer $GPUAAS_TOKEN", "the token is in no page"
+    headers["Authorization"] = f"Bearer {console.token()}"
+    content = next((value for name, value in options if name == "-d"), None)
+    httpx.request(words[2], words[3], content=content, headers=headers, trust_env=False, timeout=60)
+    return recorder.take()
 
 
 def by_line(console: Console, recorder: Recorder, line: str) -> Sent:
@@ -133,8 +164,8 @@ def test_an_act_and_its_command_line_send_the_same_request(
     if "member" in fields:
         chosen = [fields["member"]] if isinstance(fields["member"], str) else fields["member"]
         fields["member"] = [workers[name] for name in chosen]
-    sent, line = by_page(person, recorder, "PROJECT/instances/lab/act", fields)
-    assert_same(sent, by_line(console, recorder, line), lab=lab_id)
+    sent, shown = by_page(person, recorder, "PROJECT/instances/lab/act", fields)
+    assert_shown(console, recorder, sent, shown, lab_id)
 
 
 @pytest.mark.parametrize("name", changes.CHANGES)
@@ -144,32 +175,32 @@ def test_a_change_and_its_command_line_send_the_same_request(
     change = changes.CHANGES[name]
     fields: dict[str, Any] = CHANGES.get(name, {"target": "some", "in.reason": "new memory; $(touch x)"})
     fields = {**fields, "confirm": fields.get("target", "")}
-    sent, line = by_page(person, recorder, f"PROJECT/change/{name}", fields)
+    sent, shown = by_page(person, recorder, f"PROJECT/change/{name}", fields)
     assert sent.method == change.endpoint.method
-    assert_same(sent, by_line(console, recorder, line), lab=lab_id)
+    assert_shown(console, recorder, sent, shown, lab_id)
 
 
 def test_a_deploy_and_its_command_line_send_the_same_request(
     console: Console, lab_id: str, recorder: Recorder, person: Person, tmp_path: Path
 ) -> None:
     fields = {"name": "two", "topology": "split", "in.head_allocation": "gpu-4", "in.worker_allocations": "gpu-5"}
-    sent, line = by_page(person, recorder, "PROJECT/catalog/demo/1.0.0/deploy", fields)
-    assert_same(sent, by_line(console, recorder, line), lab=lab_id)
+    sent, shown = by_page(person, recorder, "PROJECT/catalog/demo/1.0.0/deploy", fields)
+    assert_shown(console, recorder, sent, shown, lab_id)
 
 
 def test_an_action_and_its_command_line_send_the_same_request(
     console: Console, lab_id: str, recorder: Recorder, person: Person
 ) -> None:
     fields = {"in.names": "ada\r\nbob", "reason": "course; $(touch x)"}
-    sent, line = by_page(person, recorder, "PROJECT/instances/lab/actions/guests.list", fields)
-    assert_same(sent, by_line(console, recorder, line), lab=lab_id)
+    sent, shown = by_page(person, recorder, "PROJECT/instances/lab/actions/guests.list", fields)
+    assert_shown(console, recorder, sent, shown, lab_id)
 
 
-@pytest.mark.parametrize("way", ["retry", "force_complete"])
+@pytest.mark.parametrize("way", ["retry", "tombstone", "force_complete"])
 def test_an_exit_and_its_command_line_send_the_same_request(
     console: Console, lab_id: str, recorder: Recorder, person: Person, open_add: str, way: str
 ) -> None:
     fields = {"reason": "the cable is in; $(touch x)", "confirm": "lab"}
     path = f"PROJECT/operations/{open_add}/exit/{way}"
-    sent, line = by_page(person, recorder, path, fields)
-    assert_same(sent, by_line(console, recorder, line), lab=lab_id)
+    sent, shown = by_page(person, recorder, path, fields)
+    assert_shown(console, recorder, sent, shown, lab_id)

@@ -102,7 +102,7 @@ def _missing(subject: Subject, given: Form, *, is_check: bool) -> dict[str, str]
 
 
 def _page(visit: Visit, subject: Subject, inputs: dict[str, Any], outcome: Outcome[Any], *, is_check: bool) -> Response:
-    change, answer, present = subject.change, outcome.answer, subject.present
+    change, facts = subject.change, _facts(subject.change, outcome.answer)
     shown = changes.schema(change.endpoint.request)
     secret = {name for name, field in shown["properties"].items() if field["x-secret"]}
     open_inputs = {name: value for name, value in inputs.items() if name not in secret}
@@ -122,10 +122,10 @@ def _page(visit: Visit, subject: Subject, inputs: dict[str, Any], outcome: Outco
         etag=subject.etag,
         fields=forms.fields(shown, open_inputs, choices, outcome.errors, change.only),
         errors=outcome.errors,
-        present=_facts(present) if present is not None and not isinstance(present, PolicyLayer) else {},
-        answer=_facts(answer) if answer is not None else None,
+        present={} if isinstance(subject.present, PolicyLayer) else _facts(change, subject.present),
+        answer=None if outcome.answer is None else facts,
         checked=is_check,
-        after=change.next.format_map(_facts(answer)) if answer is not None and change.next and not is_check else "",
+        after=change.next.format_map(facts) if facts and not is_check else "",
         key=visit.form.text("key") or uuid.uuid4().hex,
         back=view.link("p", visit.project, *place),
         same=_same(visit, subject, open_inputs, secret & set(inputs)),
@@ -136,7 +136,7 @@ def _same(visit: Visit, subject: Subject, inputs: dict[str, Any], secret: set[st
     """Return the change as people copy it, without the values of secrets. A target without a name is a placeholder."""
     change, org, within = subject.change, subject.org, subject.within
     words, stdin = changes.line(change, subject.target, inputs, subject.etag, visit.project, org, within)
-    body = {**inputs, **dict.fromkeys(secret, "SECRET"), **change.fixed}
+    body = {**inputs, **{name: name.upper() for name in secret}, **change.fixed}
     return commands.same(
         visit,
         commands.piped(stdin, words),
@@ -147,7 +147,11 @@ def _same(visit: Visit, subject: Subject, inputs: dict[str, Any], secret: set[st
     )
 
 
-def _facts(answer: Any) -> dict[str, Any]:
-    """Return the fields of an answer that have a value. Times are text."""
+def _facts(change: Change, answer: Any) -> dict[str, Any]:
+    """Return the fields of an answer that have a value, or the names of several resources. Times are text."""
+    if answer is None:
+        return {}
+    if (rows := getattr(answer, "items", None)) is not None:
+        return {change.of: [change.value_of(row) for row in rows]}
     values = output.plain(answer)
     return {name: value for name, value in values.items() if value not in (None, "", [], {})}
