@@ -4,7 +4,6 @@ import asyncio
 import datetime
 import functools
 import secrets
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -16,7 +15,7 @@ from gpuaas_cli.client.session import Session as Calls
 from gpuaas_cli.flags import Flags
 from gpuaas_contract import errors
 from gpuaas_contract.bindings import PROJECT_BINDING_LIST
-from gpuaas_contract.catalog import PROJECT_APP_GET, Manifest
+from gpuaas_contract.catalog import PROJECT_APP_GET, PROJECT_APP_LIST, AppVersion, Manifest
 from gpuaas_contract.endpoint import AnyEndpoint, Endpoint
 from gpuaas_contract.identity import PROJECT_GET, SERVICE_ACCOUNT_LIST, Project
 from gpuaas_contract.instances import Instance
@@ -134,6 +133,11 @@ class Visit:
 
         return await self.remember(read, "manifest", instance.project_id, instance.app_slug, instance.app_version)
 
+    async def versions(self, app_slug: str) -> list[AppVersion]:
+        """Return the versions of an app that the project may deploy, newest first."""
+        rows = [item for item in await self.calls().every(PROJECT_APP_LIST) if item.app_slug == app_slug]
+        return sorted(rows, key=lambda item: item.created_at, reverse=True)
+
     async def may(self, permissions: Iterable[str], project: str = "") -> dict[str, str]:
         """Return why the person may not use each permission in a project; empty text if it is allowed."""
         keys, place = sorted(set(permissions)), project or self.project
@@ -202,7 +206,8 @@ class Visit:
 
     def stream(self, projects: Sequence[str], concerns: live.Concerns) -> Response:
         """Return the news of projects for an open page. A person can have so many pages open, in all sessions."""
-        streams, person = self._streams, self.session.me.actor_id
+        sessions: Sessions = self.request.app.state.sessions
+        streams, person = sessions.streams, self.session.me.actor_id
         if streams[person] >= STREAMS_PER_PERSON_MAX:
             text = f"They are more than {STREAMS_PER_PERSON_MAX}, in all browsers together."
             raise Failure(429, "You have too many open pages", text, "Close some of them.")
@@ -219,11 +224,6 @@ class Visit:
                 streams[person] -= 1
 
         return StreamingResponse(counted(), media_type="text/event-stream", headers=NO_STORE)
-
-    @property
-    def _streams(self) -> Counter[str]:
-        sessions: Sessions = self.request.app.state.sessions
-        return sessions.streams
 
     def go(self, path: str) -> Response:
         return RedirectResponse(path, 303, NO_STORE)

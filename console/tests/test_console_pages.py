@@ -794,6 +794,7 @@ def test_a_filter_that_nothing_matches_does_not_show_a_list_as_empty(admin: Any)
     page = admin.page("PROJECT/records/audit", action="nothing.has.this")
     assert "There are none yet" not in page
     assert "No row matches" in page
+    assert "No row contains “nothing-has-this”" in admin.page("PROJECT/records/nodes", q="nothing-has-this")
 
 
 def test_a_page_of_a_project_that_does_not_exist_leaves_the_links_of_other_pages(admin: Any) -> None:

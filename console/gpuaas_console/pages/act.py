@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 from gpuaas_cli.show import steps
 from gpuaas_contract import instances, meanings
-from gpuaas_contract.catalog import PROJECT_APP_LIST, Manifest
+from gpuaas_contract.catalog import Manifest
 from gpuaas_contract.operations import Operation
 from gpuaas_contract.protocol import request as rules
 from starlette.responses import Response
@@ -69,10 +69,8 @@ async def show(visit: Visit) -> Response:
 
 def _page(visit: Visit, subject: Subject, given: Form, body: Body, outcome: Outcome[Operation]) -> Response:
     schema, only = subject.manifest.deploy_form, set(rules.changeable(subject.manifest))
-    values = {
-        **subject.instance.inputs,
-        **(body.inputs or {} if isinstance(body, instances.ReconfigureInstance) else {}),
-    }
+    changed = body.inputs if isinstance(body, instances.ReconfigureInstance) else {}
+    values = {**subject.instance.inputs, **changed}
     fields = forms.fields(schema, values, {}, outcome.errors, only) if subject.act.needs == "inputs" else []
     page = view.link("p", visit.project, "instances", subject.instance.instance_id)
     return visit.page(
@@ -116,18 +114,13 @@ async def _subject(visit: Visit, given: Form) -> Subject:
         )
     members, following = await visit.one_page(instances.MEMBER_LIST, chosen_page, instance_id=instance.instance_id)
     machines = await pickers.allocations(visit) if "machines" in act.needs else []
-    versions = await _versions(visit, instance) if act.needs == "version" else []
+    offered = await visit.versions(instance.app_slug) if act.needs == "version" else []
+    versions = [item.version for item in offered if item.version != instance.app_version]
     members.sort(key=lambda item: (item.component_key, len(item.node_name), item.node_name))
     more = bool(following or given.text("page"))
     may_force = act.can_be_forced and not (await visit.may([controls.FORCE]))[controls.FORCE]
     force = meanings.of(instances.ChangeInstance)["force"] if may_force else ""
     return Subject(act, instance, manifest, members, machines, versions, more, force)
-
-
-async def _versions(visit: Visit, instance: instances.Instance) -> list[str]:
-    offered = [item for item in await visit.calls().every(PROJECT_APP_LIST) if item.app_slug == instance.app_slug]
-    offered.sort(key=lambda item: item.created_at, reverse=True)
-    return [item.version for item in offered if item.version != instance.app_version]
 
 
 def _body(subject: Subject, given: Form) -> tuple[Body, dict[str, str]]:

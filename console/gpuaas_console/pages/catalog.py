@@ -34,7 +34,6 @@ async def show(visit: Visit) -> Response:
 async def app(visit: Visit) -> Response:
     calls, slug, version = visit.calls(), visit.path("app"), visit.path("version")
     chosen = await calls.call(catalog.PROJECT_APP_GET, app_slug=slug, version=version)
-    versions = [item for item in await calls.every(catalog.PROJECT_APP_LIST) if item.app_slug == slug]
     entitlements = [item for item in await calls.every(catalog.ENTITLEMENT_LIST) if item.app_slug == slug]
     controllers = await or_none(calls.every(CONTROLLER_LIST))
     return visit.page(
@@ -43,7 +42,7 @@ async def app(visit: Visit) -> Response:
         manifest=chosen.manifest,
         why_no_deploy=await visit.why_not(INSTANCE_CREATE),
         topologies=needs.topologies(chosen.manifest),
-        versions=sorted(versions, key=lambda item: item.created_at, reverse=True),
+        versions=await visit.versions(slug),
         entitlement=entitlements[0] if entitlements else None,
         controllers=None if controllers is None else [item for item in controllers if item.app_slug == slug],
     )

@@ -9,7 +9,7 @@ from gpuaas_cli import output
 from gpuaas_cli.show import steps, story
 from gpuaas_contract import instances
 from gpuaas_contract.capacity import ALLOCATION_GET
-from gpuaas_contract.catalog import PROJECT_APP_LIST, Manifest
+from gpuaas_contract.catalog import Manifest
 from gpuaas_contract.controllers import CONTROLLER_LIST
 from gpuaas_contract.events import Event
 from gpuaas_contract.holds import HOLD_LIST
@@ -49,7 +49,7 @@ async def show(visit: Visit) -> Response:
         _gpus(visit, roles.items, members),
         visit.learn_names(),
     )
-    versions = await or_none(calls.every(PROJECT_APP_LIST))
+    versions = await or_none(visit.versions(instance.app_slug))
     active = [item for item in active if item.kind != "preview" and not item.reading]
     members = sorted(members, key=lambda item: (item.component_key, len(item.node_name), item.node_name))
     values: dict[str, Any] = dict(
@@ -149,6 +149,6 @@ def _own(instance: instances.Instance, controllers: Sequence[Any]) -> list[Any]:
 
 
 def _newer(instance: instances.Instance, versions: Sequence[Any]) -> list[str]:
-    same = [item for item in versions if item.app_slug == instance.app_slug]
-    mine = next((item for item in same if item.version == instance.app_version), None)
-    return [item.version for item in same if mine is not None and item.created_at > mine.created_at]
+    """Return the versions that are newer than that of the instance, newest first."""
+    mine = next((item for item in versions if item.version == instance.app_version), None)
+    return [item.version for item in versions if mine is not None and item.created_at > mine.created_at]

@@ -87,30 +87,16 @@ async def show(visit: Visit) -> Response:
     kind = next((kind for kind in kinds.KINDS if kind.plural == visit.path("kind")), None)
     if kind is None or not any(kind.plural in plurals for plurals in GROUPS.values()):
         raise Failure(404, "This list does not exist", "No kind of resource has this name.", "Open all lists.")
-    everything, wide = bool(visit.query.text("all")), bool(visit.query.text("wide"))
-    text = visit.query.text("q").lower()
+    asked = {name: visit.query.text(name) for name in ("q", "all", "wide")}
     older = ""
     if kind.plural in PAGED:
         rows, older = await PAGED[kind.plural](visit, visit.query.text("before"))
         more = bool(older)
     else:
-        rows, more = await _rows(visit, kind, everything=everything)
+        rows, more = await _rows(visit, kind, everything=bool(asked["all"]))
     await visit.learn_names()
-    table = kind.table
     new, of_rows = await _changes(visit, kind)
-    cells = [
-        Line(
-            output.cells(row, table, wide=wide, spaces=True, ages=False),
-            _offered(of_rows, row),
-            _page_of(visit, kind, row),
-            getattr(row, "node_id", ""),
-        )
-        for row in rows
-    ]
-    titles = [column_title(column) for column in table.shown(wide)]
-    matching = [line for line in cells if not text or text in " ".join(line.cells).lower()]
-    if not wide:
-        titles, matching = filled(titles, matching)
+    titles, matching = _matching(visit, kind, rows, of_rows)
     exact = [(name, label, visit.query.text(name)) for name, label in EXACT.get(kind.plural, {}).items()]
     return visit.page(
         "list.html",
@@ -123,20 +109,35 @@ async def show(visit: Visit) -> Response:
         rows_max=ROWS_MAX,
         read=len(rows),
         more=more,
-        older=view.link("p", visit.project, "records", kind.plural, before=older, q=text) if older else "",
-        q=visit.query.text("q"),
+        older=view.link("p", visit.project, "records", kind.plural, before=older, **asked) if older else "",
+        asked=asked,
         self_url=view.link("p", visit.project, "records", kind.plural),
-        everything=everything,
-        wide=wide,
         hides=kind.hides,
         empty=EMPTY.get(kind.plural, ""),
         line=_line(visit, kind),
-        is_part=bool(text or older or visit.query.text("before") or any(value for _, _, value in exact)),
+        is_part=bool(asked["q"] or older or visit.query.text("before") or any(value for _, _, value in exact)),
         new=new,
         changeable=any(line.changes for line in matching[:ROWS_MAX]),
         capacity=_capacity(rows) if kind.listing is NODE_LIST else None,
         address_of=functools.partial(row_address, kind, visit.project, {line.key for line in matching[:ROWS_MAX]}),
     )
+
+
+def _matching(visit: Visit, kind: Kind, rows: list[Any], changes: dict[str, Change]) -> tuple[list[str], list[Line]]:
+    """Return the titles of the columns, and the rows that have the searched text."""
+    wide, text = bool(visit.query.text("wide")), visit.query.text("q").lower()
+    lines = [
+        Line(
+            output.cells(row, kind.table, wide=wide, spaces=True, ages=False),
+            _offered(changes, row),
+            _page_of(visit, kind, row),
+            getattr(row, "node_id", ""),
+        )
+        for row in rows
+    ]
+    titles = [column_title(column) for column in kind.table.shown(wide)]
+    matching = [line for line in lines if text in " ".join(line.cells).lower()]
+    return (titles, matching) if wide else filled(titles, matching)
 
 
 def column_title(column: output.Column) -> str:
