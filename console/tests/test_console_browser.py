@@ -193,7 +193,7 @@ def test_a_drain_by_keyboard_alone_from_the_home_page_to_its_end(page: Page, con
     focus(page, "button", "Drain", backwards=True)
     page.keyboard.press("Enter")
     expect(page.get_by_text("24 GPU hours at stake")).to_be_visible(timeout=WAIT_MS)
-    focus(page, "textbox", "Reason (optional)")
+    focus(page, "textbox", "Reason")
     page.keyboard.type("by keyboard")
     focus(page, "button", "Drain")
     page.keyboard.press("Enter")

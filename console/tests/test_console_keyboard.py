@@ -119,8 +119,9 @@ def _add_drain_resume_and_remove(hands: Keyboard) -> None:
         hands.follow("keys")
         hands.tick("Choose gpu-8 worker")
         _on_members(hands, verb)
-        if verb == "Remove":
+        if verb != "Resume":
             hands.write("Reason", "needed elsewhere")
+        if verb == "Remove":
             hands.write("Type keys to confirm", "keys")
         hands.send(verb)
         hands.ended()

@@ -87,7 +87,7 @@ def test_the_app_of_the_how_to_page_has_every_page_by_its_manifest_alone(person:
         assert control in page, control
     assert "Answer of" in person.post(f"{TINY}/actions/list-work", step="do", key=uuid.uuid4().hex).text
     drained = next(iter(re.findall(r'name="member" value="(mem_\w+)"[^>]*Choose other-2', page)))
-    done(f"{TINY}/act?verb=drain", verb="drain", member=drained)
+    done(f"{TINY}/act?verb=drain", verb="drain", member=drained, reason="new memory")
     assert "drained" in person.page(TINY, of_role="hand", of_status="drained")
     done(f"{TINY}/act?verb=decommission", verb="decommission", reason="test is over", confirm="little")
 
