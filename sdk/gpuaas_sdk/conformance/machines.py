@@ -95,7 +95,7 @@ class SimulatedMachine:
         if argv[:3] == ("bash", "-c", shell.ALL):
             return await self._execute_all(argv, user, data)
         if argv[:3] == ("sh", "-c", shell.RESTART_ONCE):
-            return await self._restart_once(*argv[-2:], user)
+            return await self._restart_once(argv[-2], argv[-1], user)
         order = Ordered(argv, user, orders.script(argv, data))
         self.ordered.append(order)
         before = self.content()
