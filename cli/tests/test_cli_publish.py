@@ -69,8 +69,8 @@ def test_a_publisher_signs_publishes_and_proves_an_app_that_is_deployed_by_diges
     publisher("artifact", "promote", "tool", "--app", "kiosk", "--channel", "stable")
     assert "tool" in publisher("artifact", "list", "--app", "kiosk").out
     file.write_bytes(b"in two commands, as on the page about publishing")
-    publish: tuple[str, ...] = ("artifact", "publish", "notes", "--app", "kiosk", "--file", str(file), "--media-type", "text/plain")
-    unsigned = publisher(*publish)
+    content = ("--file", str(file), "--media-type", "text/plain")
+    unsigned = publisher("artifact", "publish", "notes", "--app", "kiosk", *content)
     refused = publisher("artifact", "verify", "notes", "--app", "kiosk", expect=1)
     for shown in (unsigned.err, refused.err):
         assert "next: gpuaas artifact sign art_" in shown

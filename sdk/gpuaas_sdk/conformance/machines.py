@@ -13,7 +13,7 @@ import asyncssh
 from gpuaas_contract.access import RequestMachineAccess
 
 from gpuaas_sdk.conformance import effects, orders
-from gpuaas_sdk.conformance.doors import ADDRESS, Door
+from gpuaas_sdk.conformance.doors import ADDRESS, DRIVER_FAILED, Door
 from gpuaas_sdk.conformance.orders import as_bytes, as_text
 from gpuaas_sdk.machine import Ran, commands, shell
 from gpuaas_sdk.machine.transport import Completed
@@ -22,7 +22,6 @@ from gpuaas_sdk.testing.platform.routes import Login
 OK = Ran(0, "", "")
 NO = Ran(1, "", "")
 INCOMPLETE = Ran(1, "", "only part of the input was received")
-DRIVER_FAILED = 70
 ENDED = Ran(255, "", "Permission denied: the access has ended with the lease")
 UNIT_FOLDER = "/etc/systemd/system/"
 PACKAGED_UNITS = "/usr/lib/systemd/system/"
@@ -64,6 +63,8 @@ class SimulatedMachine:
     """The state of each unit that was started or stopped: `active` or `inactive`."""
     starts: dict[str, int] = field(default_factory=dict)
     """How often each unit was started while it did not run."""
+    restarts: dict[str, str] = field(default_factory=dict)
+    """The cause of the last `units.restart_once` of each unit."""
     packages: dict[str, str] = field(default_factory=dict)
     """The installed packages of the app, with their versions."""
     network: dict[str, Any] = field(default_factory=dict)
@@ -93,6 +94,8 @@ class SimulatedMachine:
             return OK
         if argv[:3] == ("bash", "-c", shell.ALL):
             return await self._execute_all(argv, user, data)
+        if argv[:3] == ("sh", "-c", shell.RESTART_ONCE):
+            return await self._restart_once(argv[-2], argv[-1], user)
         order = Ordered(argv, user, orders.script(argv, data))
         self.ordered.append(order)
         before = self.content()
@@ -138,7 +141,7 @@ class SimulatedMachine:
         try:
             ran: object = self._run(argv, user, data)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a driver raises anything
-            return Ran(DRIVER_FAILED, "", f"the driver raised {type(error).__name__}: {error}")
+            return Ran(DRIVER_FAILED, "", f"the driver failed: {type(error).__name__}: {error}")
         if isinstance(ran, Ran):
             return ran
         return Ran(DRIVER_FAILED, "", f"Driver.respond returned {type(ran).__name__} instead of Ran or None")
@@ -159,6 +162,13 @@ class SimulatedMachine:
             return self._put(argv, data)
         plain = orders.without_environment(argv)
         return self._known(argv) if plain == argv else self.respond(self, plain, data) or self._known(plain)
+
+    async def _restart_once(self, unit: str, cause: str, user: str) -> Ran:
+        verb = "start" if self.restarts.get(unit) == cause else "restart"
+        ran = await self.execute(("systemctl", verb, unit), user, b"")
+        if ran.exit_status == 0:
+            self.restarts[unit] = cause
+        return ran
 
     def _put(self, argv: tuple[str, ...], data: bytes) -> Ran:
         try:

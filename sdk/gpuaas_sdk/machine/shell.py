@@ -142,6 +142,21 @@ exec setsid --wait bash -c "$watched" watched "" "$size" "$@"
 # Returns after all processes of the units have ended.
 STOP_UNITS = '[ ! -d /run/systemd/system ] || systemctl stop -- "$@" 2>/dev/null || true'
 
+# Arguments: a folder for notes, the unit and the cause. The note has the cause and the run of the unit before the
+# restart, so it shows after any interruption whether the restart has happened. `start` then waits for one under way.
+RESTART_ONCE = """set -eu
+notes=$1 unit=$2 cause=$3
+run=$(systemctl show --property=InvocationID --value -- "$unit")
+mkdir -p -m 0700 -- "$notes"
+if [ "$(sed -n 1p -- "$notes/$unit" 2>/dev/null)" = "$cause" ]; then
+  [ "$(sed -n 2p -- "$notes/$unit")" = "$run" ] || exec systemctl start -- "$unit"
+else
+  printf '%s\\n%s\\n' "$cause" "$run" > "$notes/$unit.new"
+  mv -fT -- "$notes/$unit.new" "$notes/$unit"
+fi
+exec systemctl restart -- "$unit"
+"""
+
 AS_USER = (
     'HOME=$(getent passwd "$(id -un)" | cut -d: -f6); USER=$(id -un); LOGNAME=$USER; export HOME USER LOGNAME; '
     'cd "$HOME" 2>/dev/null || cd /; exec "$@"'

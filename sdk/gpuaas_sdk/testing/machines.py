@@ -40,6 +40,7 @@ class FakeHost:
         """False: every command fails with `MachineUnreachable`, and connections break."""
         self._answer = answer
         self._scripts = scripts
+        self._restarts: dict[str, str] = {}
 
     @property
     def ran(self) -> list[tuple[str, ...]]:
@@ -60,6 +61,8 @@ class FakeHost:
                 return self._get(path)
             case ("sh", "-c", shell.GET_ALL, _, *paths):
                 return Completed(0, b"".join(self._as_line(path) for path in paths))
+            case ("sh", "-c", shell.RESTART_ONCE, _, _, str(unit), str(cause)):
+                return await self._restart_once(unit, cause)
         self.commands.append(command)
         ran = self._scripts(command.input.decode()) if command.argv[0] == "bash" else None
         ran = ran or self._answer(command.argv)
@@ -90,6 +93,13 @@ class FakeHost:
             if completed.exit_status != 0 and command.argv[4] == "stop":
                 break
         return Completed(0, printed)
+
+    async def _restart_once(self, unit: str, cause: str) -> Completed:
+        verb = "start" if self._restarts.get(unit) == cause else "restart"
+        completed = await self.execute(commands.run("systemctl", verb, unit))
+        if completed.exit_status == 0:
+            self._restarts[unit] = cause
+        return completed
 
     def _put(self, path: str, content: bytes) -> Completed:
         changed = self.files.get(path) != content

@@ -8,7 +8,7 @@ import pytest
 from gpuaas_sdk.client.pools import AT_ONCE, Pools
 
 
-class Opened:
+class Factory:
     """Opens pools, and remembers them."""
 
     def __init__(self) -> None:
@@ -25,38 +25,38 @@ async def lend(pools: Pools, stack: AsyncExitStack, count: int) -> list[httpx.As
 
 
 async def test_requests_one_after_the_other_use_one_pool() -> None:
-    opened = Opened()
-    pools = Pools(opened)
+    factory = Factory()
+    pools = Pools(factory)
     for _ in range(3 * AT_ONCE):
         async with pools.lend():
             pass
-    assert len(opened.pools) == 1
+    assert len(factory.pools) == 1
     await pools.aclose()
 
 
 async def test_no_pool_has_more_requests_than_it_should_and_none_waits() -> None:
-    opened = Opened()
-    pools = Pools(opened)
+    factory = Factory()
+    pools = Pools(factory)
     async with AsyncExitStack() as stack:
         lent = await lend(pools, stack, 3 * AT_ONCE + 1)
-    assert [lent.count(pool) for pool in opened.pools] == [AT_ONCE, AT_ONCE, AT_ONCE, 1]
+    assert [lent.count(pool) for pool in factory.pools] == [AT_ONCE, AT_ONCE, AT_ONCE, 1]
     await pools.aclose()
 
 
 async def test_a_pool_that_has_room_again_is_used_before_a_new_one_opens() -> None:
-    opened = Opened()
-    pools = Pools(opened)
+    factory = Factory()
+    pools = Pools(factory)
     async with AsyncExitStack() as stack:
         await lend(pools, stack, AT_ONCE)
     async with AsyncExitStack() as stack:
         await lend(pools, stack, AT_ONCE)
-    assert len(opened.pools) == 1
+    assert len(factory.pools) == 1
     await pools.aclose()
 
 
 async def test_a_request_that_is_cancelled_gives_its_place_back() -> None:
-    opened = Opened()
-    pools = Pools(opened)
+    factory = Factory()
+    pools = Pools(factory)
 
     async def wait() -> None:
         async with pools.lend():
@@ -71,15 +71,15 @@ async def test_a_request_that_is_cancelled_gives_its_place_back() -> None:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
     async with pools.lend() as pool:
-        assert pool is opened.pools[0]
-    assert len(opened.pools) == 1
+        assert pool is factory.pools[0]
+    assert len(factory.pools) == 1
     await pools.aclose()
 
 
 async def test_all_pools_are_closed() -> None:
-    opened = Opened()
-    pools = Pools(opened)
+    factory = Factory()
+    pools = Pools(factory)
     async with AsyncExitStack() as stack:
         await lend(pools, stack, AT_ONCE + 1)
     await pools.aclose()
-    assert [pool.is_closed for pool in opened.pools] == [True, True]
+    assert [pool.is_closed for pool in factory.pools] == [True, True]

@@ -91,7 +91,7 @@ async def test_a_driver_that_fails_to_answer_a_command_lets_the_command_fail(err
 
     ran = await SimulatedMachine("n1", respond).execute(("etcdctl", "member", "list"), "op_1.1", b"")
     assert ran.exit_status != 0
-    assert f"the driver raised {type(error).__name__}" in ran.stderr
+    assert f"the driver failed: {type(error).__name__}" in ran.stderr
 
 
 async def test_a_machine_refuses_access_that_no_claim_gave(tmp_path: Path) -> None:

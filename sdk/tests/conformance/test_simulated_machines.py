@@ -128,7 +128,7 @@ async def test_many_commands_stop_at_the_first_that_fails_unless_all_are_wanted(
             await machine.run_all(*parts)
         assert machines.machine("n1").commands == 2
         machines.machine("n1").fails_at = 2
-        assert [ran.exit_status for ran in await machine.run_all(*parts, check=False)] == [0, 1, 0]
+        assert [ran.exit_status for ran in await machine.run_all(*parts, check=False)] == [0, 2, 0]
 
 
 async def test_of_standard_input_only_scripts_are_recorded() -> None:
@@ -253,3 +253,16 @@ async def test_a_program_that_keeps_running_prints_what_the_driver_shows_and_end
         with pytest.raises(CommandFailed, match="status 0"):
             await anext(lines)
     assert machines.machine("n1").ordered == []
+
+
+async def test_a_simulated_unit_restarts_once_for_each_cause_that_succeeded() -> None:
+    machine = SimulatedMachine("n1", respond, files={"/etc/systemd/system/kv.service": b""})
+    once = units.restart_once("kv", "op_1").argv
+    machine.fails_at = 1
+    assert (await machine.execute(once, "op_1.1", b"")).exit_status != 0
+    for expected in (1, 1):
+        assert (await machine.execute(once, "op_1.1", b"")).exit_status == 0
+        assert machine.starts == {"kv.service": expected}
+    await machine.execute(units.restart_once("kv", "op_2").argv, "op_2.1", b"")
+    assert machine.starts == {"kv.service": 2}
+    assert (await machine.execute(once, "observer", b"")).exit_status != 0

@@ -50,8 +50,8 @@ async def start(machine: Machine) -> None:
     await machine.run_all(units.enable(UNIT), units.RELOAD, commands.run("systemctl", "start", "--no-block", UNIT))
 
 
-async def restart(machine: Machine) -> None:
-    await machine.run_all(units.RELOAD, units.restart(UNIT, 120), timeout_s=120)
+async def restart(machine: Machine, cause: str) -> None:
+    await machine.run_all(units.RELOAD, units.restart_once(UNIT, cause, 120), timeout_s=120)
 
 
 async def stop(machine: Machine) -> None:

@@ -124,7 +124,7 @@ async def restart(op: Operation, peers: Peers, member: Member, name: str) -> Non
         check = rules.may_pause(await unwell(op, peers, others(op, member)), member.node_name)
         if not check.ok:
             raise Temporary(check.reason, after_s=2.0)
-        await peers.restart(machine)
+        await peers.restart(machine, f"{op.id} {member.member_id} {name}")
 
     await step(op, member, name, work)
 

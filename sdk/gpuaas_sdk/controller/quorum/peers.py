@@ -66,8 +66,8 @@ class Peers:
         """Stop the member; its data stays."""
         raise NotImplementedError
 
-    async def restart(self, machine: Machine) -> None:
-        """Restart the member with the version that is installed."""
+    async def restart(self, machine: Machine, cause: str) -> None:
+        """Restart the member with the version that is installed, once for each cause: use `units.restart_once`."""
         raise NotImplementedError
 
     async def healthy(self, machine: Machine) -> Check:
