@@ -807,7 +807,7 @@ async def test_home_shows_a_project_that_is_not_among_the_first_ones() -> None:
     assert (await home._projects(visit("nothing")))[2] == []
 
 
-def test_usage_of_all_days_is_shown_whatever_the_number_of_meters() -> None:
+def test_usage_of_all_days_is_shown_for_any_number_of_meters() -> None:
     rows = [
         SimpleNamespace(day=f"{day}", meter=f"m{number}", quantity="1", unit="h")
         for day in range(30)

@@ -119,7 +119,7 @@ def by_page(person: Person, recorder: Recorder, path: str, fields: dict[str, Any
     forms = [
         re.findall(rf"<code>((?:{form}) .*?)</code>", answer.text, re.DOTALL) for form in ("printf|gpuaas", "curl")
     ]
-    return recorder.take(), Shown(*(html.unescape(found[-1]) for found in forms))
+    return recorder.take(), Shown(*(html.unescape(texts[-1]) for texts in forms))
 
 
 def assert_shown(console: Console, recorder: Recorder, sent: Sent, shown: Shown, lab_id: str) -> None:
