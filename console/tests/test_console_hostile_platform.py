@@ -42,7 +42,7 @@ SHOWN = {
         "http://192.0.2.1" + ESCAPED,
         "echo hello" + ESCAPED,
         "demo-1" + ESCAPED,
-        "deploy succeeded" + ESCAPED,
+        "operations on members show in the members" + ESCAPED,
         "1 member is failed" + ESCAPED,
         "List the guests" + ESCAPED,
     ),

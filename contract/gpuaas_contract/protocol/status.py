@@ -108,7 +108,8 @@ def last_operation(operation: OperationHead, revision: int, now: datetime.dateti
     error = operation.error
     failed = error is not None or (operation.status == "cancelled" and operation.kind == "deploy")
     late = any(taken.too_late for taken in operation.exits_taken[-1:])
-    summary = f"{operation.kind} {operation.status}" + ("; the cancel came too late" if late else "")
+    cancel = "; the cancel came too late" if late else ""
+    summary = f"{operation.kind} {operation.status}{cancel}; operations on members show in the members"
     return Condition(
         type=LAST_OPERATION,
         status="false" if failed else "true",

@@ -109,7 +109,7 @@ async def test_a_change_that_was_done_before_its_controller_saw_the_cancel_is_do
     assert (instance.status, instance.app_version) == ("running", operation.to_version or instance.app_version)
     assert await _last_operation(cluster) == ("true", "succeeded")
     message = next(condition for condition in instance.conditions if condition.type == "LastOperationSucceeded").message
-    assert message == f"{verb} succeeded; the cancel came too late"
+    assert message == f"{verb} succeeded; the cancel came too late; operations on members show in the members"
 
 
 async def test_a_decommission_cancelled_before_its_claim_leaves_the_instance_as_it_was(world: World) -> None:
