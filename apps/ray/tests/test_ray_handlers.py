@@ -144,13 +144,18 @@ async def test_a_preview_of_what_ends_the_head_shows_what_people_lose_and_that_o
     assert (stop.notes, drain.notes) == ([controller.Ray.ends], [])
 
 
-@pytest.mark.parametrize("active", [True, False])
-async def test_a_machine_without_the_program_is_idle_only_if_ray_does_not_run(active: bool) -> None:
-    ended = Ran(0 if active else 3, "", "")
-    machines = FakeMachines(lambda argv: ended if argv[0] == "systemctl" else Ran(2, "", "no such file"))
-    machine = Machine(machines.host("n2"))
-    if active:
-        with pytest.raises(Temporary, match="cannot look at Ray on n2: no such file"):
-            await ray.look(machine, "worker", "n2")
-    else:
-        assert await ray.look(machine, "worker", "n2") == View()
+@pytest.mark.parametrize(("systemctl", "program"), [(0, 1), (1, 1), (3, 0)])
+async def test_a_machine_whose_program_does_not_answer_is_not_idle_if_ray_may_run(systemctl: int, program: int) -> None:
+    with pytest.raises(Temporary, match="cannot look at Ray on n2: no such file"):
+        await ray.look(_silent_machine(systemctl, program), "worker", "n2")
+
+
+async def test_a_machine_without_the_program_is_idle_if_ray_does_not_run() -> None:
+    assert await ray.look(_silent_machine(3, 1), "worker", "n2") == View()
+
+
+def _silent_machine(systemctl: int, program: int) -> Machine:
+    """Return a machine on which the program fails, `systemctl` ends with this status and the test of the file too."""
+    statuses = {"systemctl": systemctl, "test": program}
+    machines = FakeMachines(lambda argv: Ran(statuses.get(argv[0], 2), "", "no such file"))
+    return Machine(machines.host("n2"))

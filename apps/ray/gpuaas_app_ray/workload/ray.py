@@ -66,7 +66,7 @@ async def look(machine: Machine, role: str, address: str) -> View:
     if ran.exit_status == 0:
         return msgspec.json.decode(ran.stdout, type=View)
     active = await machine.run("systemctl", "is-active", UNIT, check=False)
-    if active.exit_status == 0 or await machine.exists(PROGRAM):
+    if active.exit_status not in (3, 4) or await machine.exists(PROGRAM):  # 3: it does not run, 4: there is no unit
         raise Temporary(f"cannot look at Ray on {machine.hostname}: {ran.stderr.strip()[-300:]}")
     return View()
 
