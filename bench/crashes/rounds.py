@@ -96,9 +96,7 @@ class Rounds:
     async def _interrupt(self, move: Move, show: Callable[[str], None]) -> None:
         undisturbed, row = self._undisturbed[move], self.rows[move]
         into_s = self._instants(undisturbed.length_s)
-        interrupted = await self._all(move, into_s, row.next_victim())
-        await self._ends.catch_up(self.cloud.client, self.cloud.project_id)
-        for entry in interrupted:
+        for entry in await self._all(move, into_s, row.next_victim()):
             cluster, operation = entry.cluster, entry.operation
             ends = self._ends.statuses(operation.operation_id)
             ended = Ended(cluster.number, operation, ends, entry.killed_at, cluster.effects(), cluster.states())
@@ -121,6 +119,7 @@ class Rounds:
             await asyncio.wait([killing, *working])
             for task in watching:
                 task.cancel()
+        await self._ends.catch_up(self.cloud.client, self.cloud.project_id)
         return [
             Interrupted(cluster, task.result(), killing.result())
             for cluster, task in zip(self.clusters, working, strict=True)
