@@ -13,6 +13,7 @@ from gpuaas_sdk.conformance.stage import States, describe, difference
 
 VICTIMS = ("controller", "platform")
 SETTLED_S_MAX = 60.0
+LENGTH_GROWTH = 1.2
 HEADER = (
     f"{'app':10}{'operation':26}{'killed c/p':>11}{'instants':>9}{'before':>8}{'during':>8}{'after':>7}"
     f"{'settled s':>11}{'slowest':>9}{'doubled':>9}{'different':>11}{'not ended':>11}"
@@ -21,9 +22,8 @@ HEADER = (
 
 @dataclass(frozen=True)
 class Undisturbed:
-    """What an operation does if nothing is killed: its length, its effects, and what it leaves on the machines."""
+    """What an operation does if nothing is killed: its effects, and what it leaves on the machines."""
 
-    length_s: float
     effects: Counter[str]
     states: States
 
@@ -107,7 +107,7 @@ class Row:
         return f"{self.app:10}{self.move!s:26}{kills:>11}{self.hits:9}{phases}{times}{counts}"
 
 
-def undisturbed(lengths_s: Sequence[float], seen: Sequence[Sequence[str]], states: Sequence[States]) -> Undisturbed:
+def undisturbed(seen: Sequence[Sequence[str]], states: Sequence[States]) -> Undisturbed:
     """Return what several undisturbed operations have in common. A value that differs between them (a secret, a time)
     is not compared; that it exists is."""
     common: States = {}
@@ -118,7 +118,19 @@ def undisturbed(lengths_s: Sequence[float], seen: Sequence[Sequence[str]], state
     counts: Counter[str] = Counter()
     for effects_of_one in seen:
         counts |= Counter(effects_of_one)
-    return Undisturbed(statistics.median(lengths_s), counts, common)
+    return Undisturbed(counts, common)
+
+
+def length_s(operation: Operation) -> float:
+    assert operation.ended_at is not None
+    return (operation.ended_at - operation.created_at).total_seconds()
+
+
+def next_length_s(present_s: float, done: Sequence[Ended]) -> float:
+    """Return within which time the next operations are interrupted. It follows the load of the host: it is the longest
+    one that ended before its kill. If none did, it grows, so that kills also come near the end."""
+    before_kill = [length_s(ended.operation) for ended in done if ended.phase == "after"]
+    return max(before_kill, default=present_s * LENGTH_GROWTH)
 
 
 ANY = "(any value)"

@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import datetime
 import random
+import statistics
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ class Rounds:
         self.moves = _needed(plan.tour(subject.manifest, subject.driver), kinds)
         self.rows = {move: Row(subject.manifest.slug, move) for move in self.moves if not kinds or move.kind in kinds}
         self._undisturbed: dict[Move, Undisturbed] = {}
+        self._lengths_s: dict[Move, float] = {}
         self._ends = Ends()
         self._random = random.Random(seed)
 
@@ -56,7 +58,7 @@ class Rounds:
         The second time, the operations begin as far from each other as the interrupted ones will: fewer at the same
         moment are faster, and a kill that comes after the end of an operation does not count."""
         await self._measure(dict.fromkeys(self.moves, MEASURE_SPREAD_S))
-        await self._measure({move: self._undisturbed[move].length_s for move in self.moves})
+        await self._measure(dict(self._lengths_s))
 
     async def _measure(self, spreads_s: Mapping[Move, float]) -> None:
         for move in self.moves:
@@ -65,10 +67,9 @@ class Rounds:
                 if entry.operation.status != "succeeded":
                     raise SystemExit(f"bench: without any kill, {move} {describe(entry.operation)}")
             self._undisturbed[move] = judge.undisturbed(
-                [_length_s(entry.operation) for entry in done],
-                [entry.cluster.effects() for entry in done],
-                [entry.cluster.states() for entry in done],
+                [entry.cluster.effects() for entry in done], [entry.cluster.states() for entry in done]
             )
+            self._lengths_s[move] = statistics.median(judge.length_s(entry.operation) for entry in done)
 
     async def run(self, instants: int, show: Callable[[str], None], *, fail_fast: bool = False) -> None:
         """Interrupt every chosen operation at this many instants. One that had ended before the kill does not count."""
@@ -95,14 +96,17 @@ class Rounds:
 
     async def _interrupt(self, move: Move, show: Callable[[str], None]) -> None:
         undisturbed, row = self._undisturbed[move], self.rows[move]
-        into_s = self._instants(undisturbed.length_s)
+        into_s = self._instants(self._lengths_s[move])
+        done: list[Ended] = []
         for entry in await self._all(move, into_s, row.next_victim()):
             cluster, operation = entry.cluster, entry.operation
             ends = self._ends.statuses(operation.operation_id)
             ended = Ended(cluster.number, operation, ends, entry.killed_at, cluster.effects(), cluster.states())
+            done.append(ended)
             if not row.add(ended, undisturbed):
                 show(f"{move}: {row.wrong[-1]}")
                 self.clusters.remove(cluster)  # what follows would be compared with something else
+        self._lengths_s[move] = judge.next_length_s(self._lengths_s[move], done)
 
     async def _all(self, move: Move, into_s: Sequence[float], victim: str = "") -> list[Interrupted]:
         """Do the operation on all clusters, and kill the victim when each is as far as this into it."""
@@ -152,8 +156,3 @@ def _needed(tour: list[Move], kinds: Collection[str]) -> list[Move]:
         listed = ", ".join(Counter(move.kind for move in tour))
         raise SystemExit(f"bench: the app has no operation of this kind; choose from: {listed}")
     return tour if last == len(tour) - 1 else [*tour[: last + 1], tour[-1]]
-
-
-def _length_s(operation: Operation) -> float:
-    assert operation.ended_at is not None
-    return (operation.ended_at - operation.created_at).total_seconds()

@@ -35,7 +35,7 @@ def operation(**changes: Any) -> Operation:
 def row_of(**changes: Any) -> Row:
     """Judge an operation that was killed two seconds after it was requested, with these differences."""
     undisturbed = judge.undisturbed(
-        [3.0, 5.0], [["n1: file /etc/kv"]] * 2, [STATES, {"n1": {**STATES["n1"], "/etc/secret": "def"}}]
+        [["n1: file /etc/kv"]] * 2, [STATES, {"n1": {**STATES["n1"], "/etc/secret": "def"}}]
     )
     ended: dict[str, Any] = {
         "operation": operation(),
@@ -95,13 +95,26 @@ def test_the_row_counts_what_is_wrong_by_what_it_is() -> None:
     assert (row.doubled, row.different, row.not_ended) == (1, 1, 1)
 
 
+@pytest.mark.parametrize(
+    ("ended_after_s", "wanted_s"),
+    [((5.0, 9.0, 30.0), 9.0), ((30.0, 40.0), 12.0)],
+    ids=["some ended before the kill", "none did"],
+)
+def test_the_next_kills_come_within_the_time_that_an_operation_takes_now(
+    ended_after_s: Sequence[float], wanted_s: float
+) -> None:
+    done = [Ended(0, operation(ended_at=at(seconds)), ["succeeded"], at(10), [], STATES) for seconds in ended_after_s]
+    assert judge.next_length_s(10.0, done) == pytest.approx(wanted_s)
+
+
 class NoCloud(Rounds):
     """Rounds without machines: they record who would be killed during which operation."""
 
     def __init__(self) -> None:
         subject = SimpleNamespace(manifest=SimpleNamespace(slug="hello"), driver=None)
         super().__init__(SimpleNamespace(subject=subject), [], (), seed=1)  # type: ignore[arg-type]
-        self._undisturbed = {move: Undisturbed(1.0, Counter(), {}) for move in self.moves}
+        self._undisturbed = {move: Undisturbed(Counter(), {}) for move in self.moves}
+        self._lengths_s = dict.fromkeys(self.moves, 1.0)
         self.victims: dict[Move, list[str]] = defaultdict(list)
 
     async def once(self) -> None:
