@@ -176,7 +176,7 @@ def test_a_control_of_members_that_is_off_can_have_the_focus_and_its_reason_is_t
 
 
 def test_the_page_of_an_unwell_instance_has_the_next_step_of_the_home_page(admin: Any, failed_add: str) -> None:
-    notice = re.search(r"lab</strong> ([^<]+?)(?: <span|</span>)", admin.page("/"))
+    notice = re.search(r"lab</strong> (.+? failed at <time.+?)(?: <span|</span>)", admin.page("/"))
     assert notice
     page = admin.page(LAB)
     assert f" {notice[1]}" in page.partition("What you can do")[0]
@@ -481,7 +481,7 @@ def test_an_action_of_the_app_is_a_form_and_its_result_a_typed_table(admin: Any)
     assert re.search(r'Answer of <time datetime="\d{4}-\d\d-\d\d', page)
     assert "Refresh</button>" in page
     assert page.index("<h1>") < page.index("Answer of") < page.index('<form method="post" class="stack"'), (
-        "below a long form nobody sees it, and people send the form again"
+        "below a long form it is off the screen, and people send the form again"
     )
     missing = admin.post(f"{LAB}/actions/greet", key=uuid.uuid4().hex)
     assert missing.status_code == 400
@@ -855,7 +855,7 @@ def test_a_form_that_lacks_the_reason_still_shows_what_would_happen(admin: Any, 
 def test_an_empty_list_leads_to_the_form_that_makes_the_first_row(admin: Any, console: Console) -> None:
     page = admin.page("PROJECT/records/trust-keys")
     assert re.search(r'There are none yet. Make one: <a href="[^"]+">Trust a key</a>', page)
-    assert "those that ended are under" in admin.page("PROJECT/records/credentials")
+    assert "There are none now. Tick “also ended and deleted”" in admin.page("PROJECT/records/credentials")
 
 
 def test_the_time_line_of_a_correlation_id_has_the_day_and_the_name_of_the_person(
@@ -865,6 +865,13 @@ def test_the_time_line_of_a_correlation_id_has_the_day_and_the_name_of_the_perso
     page = admin.page("PROJECT/triage", correlation_id=row["correlation_id"])
     assert re.search(r"It began <time[^>]*>\d+ [A-Z][a-z]{2} \d\d:\d\d:\d\d UTC</time>", page)
     assert re.search(r'user <span class="id" title="user_\w+">admin</span>', page)
+
+
+def test_a_correlation_id_that_nothing_has_can_be_corrected_in_its_form(admin: Any) -> None:
+    answer = admin.get("PROJECT/triage?correlation_id=cor_nothing")
+    assert answer.status_code == 404
+    assert "Nothing in this project happened under cor_nothing" in answer.text
+    assert re.search(r'<input id="correlation_id"[^>]* value="cor_nothing"', answer.text)
 
 
 def test_machines_are_requested_and_released_on_the_list_of_allocations(admin: Any, console: Console) -> None:
