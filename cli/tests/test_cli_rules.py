@@ -293,6 +293,13 @@ def test_an_operation_is_called_by_what_it_does(fields: dict[str, str], title: s
     assert steps.title(make(Operation, instance_name="lab", **fields)) == title
 
 
+def test_an_active_grant_shows_until_when_it_opens_sessions_and_until_when_they_last() -> None:
+    """A grant stays active for hours after its certificate expired: with one time it read as over and active."""
+    shape = kinds.get("grants").table
+    titles = [column.title for column in shape.shown(wide=False)]
+    assert [title for title in titles if title.endswith("UNTIL")] == ["LOGINS_UNTIL", "SESSIONS_UNTIL"]
+
+
 def test_a_list_of_operations_shows_which_action_ran() -> None:
     fields = {"kind": "action", "action": "users.limits", "created_at": NOW, "requested_by": "", "component_key": ""}
     operation = make(Operation, operation_id="op_1", instance_name="lab", correlation_id="cor_1", error=None, **fields)

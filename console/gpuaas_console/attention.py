@@ -141,7 +141,8 @@ def of_instance(project_id: str, instance: Instance, operation: Operation | None
     if operation is not None and operation.status == "failed":
         url = link("p", project_id, "operations", operation.operation_id)
         why = operation.error.message if operation.error else "no reason was reported"
-        return Notice("bad", instance.name, f"{operation.kind} failed: {why}", "Choose an exit", url)
+        at = f" at {clock_time(operation.ended_at)}" if operation.ended_at else ""
+        return Notice("bad", instance.name, f"{operation.kind} failed{at}: {why}", "Choose an exit", url)
     level: Level = "bad" if instance.status == "failed" else "warn"
     why = instance.status_reason or "no reason was reported"
     return Notice(level, instance.name, f"{instance.status}: {why}", "Open the instance", page)

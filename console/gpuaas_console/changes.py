@@ -127,7 +127,13 @@ _JOIN = (
     "over TLS also the ca_sha256 below. Then: systemctl restart gpuaas-agent"
 )
 CHANGES: dict[str, Change] = {
-    "request-app": Change("Request", requests.ENTITLEMENT_REQUEST_CREATE, "entitlement request", arguments="app_slug"),
+    "request-app": Change(
+        "Request an app",
+        requests.ENTITLEMENT_REQUEST_CREATE,
+        "entitlement request",
+        "app-requests",
+        arguments="app_slug",
+    ),
     "entitle-app": Change(
         "Let the project deploy it",
         catalog.ENTITLEMENT_SET,

@@ -52,10 +52,6 @@ class Topology:
         return ROW_H * len(self.parts)
 
     @property
-    def least(self) -> int:
-        return sum({part.name: part.least for part in self.parts}.values())
-
-    @property
     def means(self) -> str:
         """What one or several machines mean, as a sentence."""
         shared = [part for part in self.parts if part.name == self.parts[0].name and not part.is_list]
@@ -66,8 +62,7 @@ class Topology:
             roles = " and ".join(part.role for part in shared)
             return f"One machine is {roles}. If it fails, the instance fails. On further machines: {others}."
         roles = " and ".join(part.role for part in self.parts)
-        at_least = f"at least {self.least} machine{'' if self.least == 1 else 's'}"
-        return f"Several machines work as one instance ({roles}): {at_least}. A machine has one role."
+        return f"Several machines work as one instance: {roles}."
 
 
 def topologies(manifest: Manifest) -> list[Topology]:

@@ -27,7 +27,7 @@ TONES = {state: tone for tone, states in _TONES.items() for state in states.spli
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Characters that terminals act on, without tab and newline, and those that change the order in which text is shown."""
 _CODE = re.compile(r"`([^`\n]+)`")
-_REFERENCE = re.compile(r"\b([a-z]+)_[0-9a-z]{26}\b|\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
+_REFERENCE = re.compile(r"\b([a-z]+)_[0-9a-z]{26}\b|\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)")
 """An id or a time in a text of the platform."""
 _DOT = re.compile(r"(?<=[a-z])\.(?=[a-z])")
 """Where a long name such as `catalog.version.publish` can be broken."""

@@ -180,7 +180,8 @@ class Visit:
             )
             programs = [*(accounts[0] if accounts else ()), *(accepted[0] if accepted else ())]
             names = {item.service_account_id: f"{item.name} (service account)" for item in programs}
-            return names | ({item.user_id: item.user_name for item in bindings[0]} if bindings else {})
+            names |= {item.user_id: item.user_name for item in bindings[0]} if bindings else {}
+            return {self.session.me.actor_id: self.session.me.name} | names
 
         self.session.names |= await self.remember(read, "names", self.project)
 

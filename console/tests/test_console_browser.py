@@ -193,7 +193,7 @@ def test_a_drain_by_keyboard_alone_from_the_home_page_to_its_end(page: Page, con
     focus(page, "button", "Drain", backwards=True)
     page.keyboard.press("Enter")
     expect(page.get_by_text("24 GPU hours at stake")).to_be_visible(timeout=WAIT_MS)
-    focus(page, "textbox", "Reason")
+    focus(page, "textbox", "Reason (required)")
     page.keyboard.type("by keyboard")
     focus(page, "button", "Drain")
     page.keyboard.press("Enter")
@@ -280,6 +280,19 @@ def test_times_are_those_of_the_own_clock_on_every_page_also_after_a_live_update
         page.evaluate("htmx.trigger('#live', 'sse:changed')")
         expect(page.locator("#live h2[data-old]")).to_have_count(0, timeout=WAIT_MS)
     context.close()
+
+
+def test_no_table_of_an_instance_is_cut_off_on_a_usual_screen_with_the_times_of_a_clock(
+    page: Page, console: Console
+) -> None:
+    """A time of which the end is cut off reads as another time."""
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.goto(f"/p/{console.project_id}/instances/lab")
+    focus(page, "button", "UTC")
+    page.keyboard.press("Enter")
+    expect(page.locator("html[data-times=utc]")).to_be_attached(timeout=WAIT_MS)
+    cut = "[...document.querySelectorAll('#live .scroll')].filter((part) => part.scrollWidth > part.clientWidth)"
+    assert page.evaluate(f"{cut}.map((part) => part.ariaLabel)") == []
 
 
 def test_a_view_is_saved_in_the_browser_and_opened_again(page: Page, console: Console) -> None:

@@ -66,7 +66,7 @@ def _request_and_grant(hands: Keyboard) -> None:
     hands.follow("Catalog")
     hands.follow("Request Notes")
     hands.write("Reason", "course in June")
-    hands.send("Request")
+    hands.send("Request an app")
     expect(hands.page.get_by_text("Done.")).to_be_visible()
     hands.follow("Home")
     expect(hands.page.get_by_text("course in June")).to_be_visible()

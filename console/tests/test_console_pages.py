@@ -176,9 +176,11 @@ def test_a_control_of_members_that_is_off_can_have_the_focus_and_its_reason_is_t
 
 
 def test_the_page_of_an_unwell_instance_has_the_next_step_of_the_home_page(admin: Any, failed_add: str) -> None:
-    notice = re.search(r"lab</strong> ([^<]+?)(?: <span|</span>)", admin.page("/"))
+    notice = re.search(r"lab</strong> (.+? failed at <time.+?)(?: <span|</span>)", admin.page("/"))
     assert notice
-    assert f" {notice[1]}" in admin.page(LAB).partition("What you can do")[0]
+    page = admin.page(LAB)
+    assert f" {notice[1]}" in page.partition("What you can do")[0]
+    assert "Last operation on the whole instance succeeded" in page, "beside a failed change of members"
 
 
 def test_a_failed_operation_shows_what_happened_and_what_people_can_do(admin: Any, failed_add: str) -> None:
@@ -478,6 +480,9 @@ def test_an_action_of_the_app_is_a_form_and_its_result_a_typed_table(admin: Any)
     assert "2 guests" in page
     assert re.search(r'Answer of <time datetime="\d{4}-\d\d-\d\d', page)
     assert "Refresh</button>" in page
+    assert page.index("<h1>") < page.index("Answer of") < page.index('<form method="post" class="stack"'), (
+        "below a long form it is off the screen, and people send the form again"
+    )
     missing = admin.post(f"{LAB}/actions/greet", key=uuid.uuid4().hex)
     assert missing.status_code == 400
     assert "name" in missing.text
@@ -617,6 +622,7 @@ def test_a_project_requests_an_app_and_an_admin_grants_it_from_home(
     member.page("PROJECT/change/request-app", **{"in.app_slug": "wished"})
     asked = member.post("PROJECT/change/request-app", step="do", **{"in.app_slug": "wished", "in.reason": "a course"})
     assert "Done." in asked.text
+    assert "PROJECT/records/app-requests".replace("PROJECT", f"/p/{console.project_id}") in asked.text
     assert "A tenant admin decides" in member.page("PROJECT/catalog")
     assert "was requested for this project" not in member.page("/"), "only those who can decide see the line"
     home = admin.page("/")
@@ -772,7 +778,8 @@ def test_readings_do_not_hide_the_changes_of_an_instance(admin: Any, console: Co
 def test_the_command_line_of_a_question_about_the_policy_asks_the_same(admin: Any, console: Console) -> None:
     asked = {"region": "local", "sku": "h100", "permission": "capacity.node.read"}
     page = html.unescape(admin.page("PROJECT/policy", **asked))
-    explain, can = re.findall("<code>(gpuaas (?:policy explain|can-i) .*?)</code>", page)
+    (lines,) = re.findall("<code>(gpuaas [^<]*)</code>", page)
+    explain, can = lines.splitlines()
     where = f"--project {console.project_id}"
     assert explain == f"gpuaas policy explain --region local --sku h100 {where}"
     assert can == f"gpuaas can-i capacity.node.read {where}"
@@ -817,12 +824,54 @@ def test_a_deploy_that_the_person_may_not_request_is_off_and_has_the_reason(visi
 
 def test_a_drain_needs_a_reason(admin: Any, console: Console) -> None:
     given = {"verb": "drain", "member": members(console)["gpu-3"]}
-    assert "(optional)" not in admin.page(f"{LAB}/act", verb="drain")
+    page = admin.page(f"{LAB}/act", verb="drain")
+    assert ("(optional)" in page, "(required)" in page, "Force needs one" in page) == (False, True, False)
     assert "(optional)" in admin.page(f"{LAB}/act", verb="resume")
     refused = admin.post(f"{LAB}/act", **given, step="do")
     assert refused.status_code == 400
     assert "Write why you do this" in refused.text
     assert "Nothing was changed" in refused.text or 'role="alert"' in refused.text
+
+
+def test_a_command_to_copy_has_a_place_for_the_reason_that_the_change_needs(admin: Any, console: Console) -> None:
+    member = members(console)["gpu-3"]
+    (line,) = re.findall(
+        "<code>(gpuaas member drain .*?)</code>", admin.page(f"{LAB}/act", verb="drain", member=member)
+    )
+    assert "--reason REASON " in line
+    given = admin.post(f"{LAB}/act", verb="drain", member=member, reason="new fan", step="check").text
+    assert "--reason &#39;new fan&#39;" in given
+    assert "--reason" not in admin.page(f"{LAB}/act", verb="resume", member=member)
+
+
+def test_a_form_that_lacks_the_reason_still_shows_what_would_happen(admin: Any, console: Console) -> None:
+    given = {"verb": "remove", "member": members(console)["gpu-3"]}
+    admin.page(f"{LAB}/act", verb="remove")
+    lacking = admin.post(f"{LAB}/act", **given, step="do")
+    assert (lacking.status_code, 'hx-trigger="load"' in lacking.text) == (400, True)
+    assert 'hx-trigger="load"' not in admin.post(f"{LAB}/act", **given, step="check").text, "it has the answer already"
+
+
+def test_an_empty_list_leads_to_the_form_that_makes_the_first_row(admin: Any, console: Console) -> None:
+    page = admin.page("PROJECT/records/trust-keys")
+    assert re.search(r'There are none yet. Make one: <a href="[^"]+">Trust a key</a>', page)
+    assert "There are none now. Tick “also ended and deleted”" in admin.page("PROJECT/records/credentials")
+
+
+def test_the_time_line_of_a_correlation_id_has_the_day_and_the_name_of_the_person(
+    admin: Any, console: Console, failed_add: str
+) -> None:
+    row = console.cli("get", "operation", failed_add, "-o", "json").json
+    page = admin.page("PROJECT/triage", correlation_id=row["correlation_id"])
+    assert re.search(r"It began <time[^>]*>\d+ [A-Z][a-z]{2} \d\d:\d\d:\d\d UTC</time>", page)
+    assert re.search(r'user <span class="id" title="user_\w+">admin</span>', page)
+
+
+def test_a_correlation_id_that_nothing_has_can_be_corrected_in_its_form(admin: Any) -> None:
+    answer = admin.get("PROJECT/triage?correlation_id=cor_nothing")
+    assert answer.status_code == 404
+    assert "Nothing in this project happened under cor_nothing" in answer.text
+    assert re.search(r'<input id="correlation_id"[^>]* value="cor_nothing"', answer.text)
 
 
 def test_machines_are_requested_and_released_on_the_list_of_allocations(admin: Any, console: Console) -> None:

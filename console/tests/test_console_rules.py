@@ -341,6 +341,15 @@ def test_what_failed_comes_before_what_is_degraded() -> None:
     assert [notice.subject for notice in attention.notices(facts(unwell=unwell), NOW)] == ["b", "a"]
 
 
+def test_a_failed_operation_needs_attention_and_has_the_time_of_its_end() -> None:
+    ended = operation(kind="drain", status="failed", ended_at=NOW)
+    notice = attention.of_instance("p", instance(status="degraded"), ended)
+    assert (notice.action, notice.text) == (
+        "Choose an exit",
+        "drain failed at 2030-01-31T08:00:00Z: no reason was reported",
+    )
+
+
 def test_an_operation_past_half_of_its_time_needs_attention() -> None:
     changing = facts(active=[operation()], controllers=None)
     assert attention.notices(changing, NOW + datetime.timedelta(minutes=4)) == []
@@ -491,6 +500,8 @@ def test_a_time_in_a_text_has_its_day_and_is_exact_in_its_title() -> None:
     shown = view.references("closes_at=2019-03-04T05:06:07.089Z", session, "")
     exact = "2019-03-04T05:06:07Z"
     assert shown == f'closes_at=<time datetime="{exact}" title="{exact}">4 Mar 2019 05:06 UTC</time>'
+    of_app = view.references("2019-03-04T06:06:07+01:00", session, "")
+    assert f'datetime="{exact}" title="{exact}">' in of_app, "apps write times with an offset"
     for no_time in ("2026-02-30T00:00:00Z", "0000-01-01T00:00:00Z", "2026-01-01T25:00:00Z"):
         assert view.references(no_time, session, "") == no_time, "people can write such a text"
     now = datetime.datetime.now(datetime.UTC)
@@ -623,7 +634,7 @@ def test_a_topology_shows_what_it_needs() -> None:
         ("head", 1, 1, "1 machine"),
         ("worker", 0, 9, "0 to 9 machines"),
     ]
-    assert split.means.startswith("Several machines work as one instance (head and worker): at least 1 machine.")
+    assert split.means == "Several machines work as one instance: head and worker.", "apps can put roles together"
     assert [needed for _, needed in split.parts[1].boxes] == [False], "a machine that can be left out"
 
 
@@ -636,7 +647,6 @@ def test_a_topology_of_one_machine_is_called_so() -> None:
 def test_roles_that_share_a_machine_need_one_machine_together() -> None:
     fields = {"head": "head_allocation", "guide": "head_allocation", "worker": "worker_allocations"}
     (topology,) = needs.topologies(msgspec.structs.replace(MANIFEST, topologies={"small": fields}))
-    assert topology.least == 1
     assert topology.means == (
         "One machine is head and guide. If it fails, the instance fails. On further machines: worker."
     )
@@ -709,6 +719,20 @@ def test_a_check_shows_first_that_the_request_would_be_refused(source: str, show
     assert ("No running work" in page) == shows_work
 
 
+@pytest.mark.parametrize(("kind", "who"), [("add", "."), ("drain", " (mem_1).")])
+def test_a_check_of_an_add_shows_no_id_of_a_member_that_does_not_exist(kind: str, who: str) -> None:
+    operation = SimpleNamespace(
+        kind=kind,
+        instance_name="lab",
+        component_key="worker",
+        targets=[SimpleNamespace(member_id="mem_1")],
+        preview=None,
+        deadline_at=NOW,
+    )
+    macros: Any = view.TEMPLATES.get_template("macros.html").module
+    assert f"1 worker {'to' if kind == 'add' else 'of'} lab: 1 member{who}</p>" in str(macros.plan(operation, {}))
+
+
 def test_only_the_person_at_the_console_is_shown_as_you() -> None:
     names = {"sa_1": "you (service account)", "user_2": "you", "user_3": "ada", "sa_2": "ada (service account)"}
     session = SimpleNamespace(me=SimpleNamespace(actor_id="user_1"), names=names)
@@ -736,13 +760,15 @@ async def test_programs_have_names_also_those_of_the_organisation() -> None:
         return accounts[endpoint.name], False
 
     visit = web.Visit.__new__(web.Visit)
-    visit.project, visit.session = "proj_1", SimpleNamespace(names={}, remembered={})  # type: ignore[assignment]
+    me = SimpleNamespace(actor_id="user_9", name="eve")
+    visit.project, visit.session = "proj_1", SimpleNamespace(me=me, names={}, remembered={})  # type: ignore[assignment]
     visit.calls = lambda project="": SimpleNamespace(first=first)  # type: ignore[method-assign,return-value,assignment]
     await visit.learn_names()
     assert visit.session.names == {
         "sa_1": "ada (service account)",
         "sa_2": "fleet (service account)",
         "user_1": "ada",
+        "user_9": "eve",
     }
 
 

@@ -94,7 +94,7 @@ def _request_and_grant_the_app(world: World) -> None:
     ada.open("catalog")
     ada.follow("Request Slurm")
     ada.page.locator("[name='in.reason']").fill("course in June")
-    ada.send("Request")
+    ada.send("Request an app")
     expect(ada.page.get_by_text("Done.")).to_be_visible()
     admin.page.goto("/")
     expect(admin.page.get_by_text("course in June")).to_be_visible()

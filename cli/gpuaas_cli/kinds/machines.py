@@ -6,8 +6,9 @@ allocations alloc allocs: ALLOCATION=allocation_id STATUS NODE=node_name GPUS AD
     AGE=created_at SKU* REGION* USER=username_on_node* CORRELATION=correlation_id* REASON=status_reason
 agent-releases: VERSION STATUS BYTES=size_bytes AGE=registered_at BY=registered_by* APPROVED_BY=approved_by*
     KEY=key_id* SHA256
-grants machine-grant machine-grants: GRANT=grant_id STATE NODE=node_name WHO FROM=source UNTIL=expires_at SERIAL*
-    ALLOCATION=allocation_id* ENDED_BY* OPERATION=operation_id WHY_ENDED=end_reason
+grants machine-grant machine-grants: GRANT=grant_id STATE NODE=node_name WHO FROM=source LOGINS_UNTIL=expires_at
+    SESSIONS_UNTIL=sessions_until SERIAL* ALLOCATION=allocation_id* ENDED_BY* OPERATION=operation_id
+    WHY_ENDED=end_reason
 credentials cred creds: NAME STATE VERSION USER=username USED=last_used_at OPENED AGE=created_at
     CREDENTIAL=credential_id USED_FOR=last_used_for* PUBLIC_KEY* FINGERPRINT
 ssh-keys sshkey sshkeys: KEY=ssh_key_id ALGORITHM FINGERPRINT AGE=created_at COMMENT

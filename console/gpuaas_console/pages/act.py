@@ -1,7 +1,7 @@
 """Change an instance or its members: consequences first, then a reason and, for dangerous acts, the typed name."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -72,7 +72,7 @@ def _page(visit: Visit, subject: Subject, given: Form, body: Body, outcome: Outc
     changed = body.inputs if isinstance(body, instances.ReconfigureInstance) else {}
     values = {**subject.instance.inputs, **changed}
     fields = forms.fields(schema, values, {}, outcome.errors, only) if subject.act.needs == "inputs" else []
-    page = view.link("p", visit.project, "instances", subject.instance.instance_id)
+    shown = msgspec.structs.replace(body, reason="REASON") if subject.act.needs_reason and not body.reason else body
     return visit.page(
         "act.html",
         status=outcome.status,
@@ -90,11 +90,11 @@ def _page(visit: Visit, subject: Subject, given: Form, body: Body, outcome: Outc
         outcome=outcome,
         names=steps.names_of(subject.members),
         key=given.text("key") or uuid.uuid4().hex,
-        checks_itself=not outcome.errors and visit.request.method == "GET" and _is_complete(subject, given),
+        checks_itself=outcome.answer is None and _is_complete(subject, given, outcome.errors),
         same=commands.same(
-            visit, _line(visit, subject, body), subject.act.endpoint, body, instance_id=subject.instance.instance_id
+            visit, _line(visit, subject, shown), subject.act.endpoint, shown, instance_id=subject.instance.instance_id
         ),
-        back=page,
+        back=view.link("p", visit.project, "instances", subject.instance.instance_id),
     )
 
 
@@ -148,9 +148,9 @@ def _body(subject: Subject, given: Form) -> tuple[Body, dict[str, str]]:
     return (instances.Decommission if verb == "decommission" else instances.ChangeInstance)(reason=reason), {}
 
 
-def _is_complete(subject: Subject, given: Form) -> bool:
-    """Return whether the page can be checked at once, before people choose anything."""
-    if "machines" in subject.act.needs or subject.act.needs == "inputs":
+def _is_complete(subject: Subject, given: Form, errors: Mapping[str, str]) -> bool:
+    """Return whether the page can be checked at once: what is missing, if anything, does not change the outcome."""
+    if "machines" in subject.act.needs or subject.act.needs == "inputs" or errors.keys() - {"reason", "confirm"}:
         return False
     return subject.act.needs != "members" or bool(given.every("member"))
 

@@ -38,18 +38,14 @@ TITLES = {
     "audit": "Audit trail",
 }
 EMPTY = {
-    "nodes": "gpuaas node token NAME",
-    "allocations": "gpuaas allocation request --node NAME",
     "grants": "gpuaas ssh INSTANCE",
     "credentials": "gpuaas credential create --help",
     "ssh-keys": "gpuaas ssh-key add --help",
-    "service-accounts": "gpuaas service-account create --help",
-    "accepted-accounts": "gpuaas service-account accept NAME",
     "artifacts": "gpuaas artifact publish --help",
     "entitlements": "gpuaas app entitle --help",
     "apps": "gpuaas app register MANIFEST",
 }
-"""The command that makes the first resource of a kind."""
+"""The command that makes the first resource of a kind for which the console has no form."""
 EXACT = {"audit": {"action": "Action", "correlation_id": "Correlation id"}}
 """Further filters of lists that grow forever: the platform applies them to all rows."""
 ROWS_MAX = 500

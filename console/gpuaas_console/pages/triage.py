@@ -39,8 +39,9 @@ async def show(visit: Visit) -> Response:
     if not asked:
         return visit.page("triage.html", asked="", bundle=None, entries=[])
     await visit.learn_names()
-    bundle = await visit.calls().call(CORRELATION_GET, correlation_id=asked)
-    return visit.page("triage.html", asked=asked, bundle=bundle, entries=steps.timeline(bundle))
+    bundle = await visit.read(CORRELATION_GET, correlation_id=asked)
+    entries = steps.timeline(bundle) if bundle else []
+    return visit.page("triage.html", status=200 if bundle else 404, asked=asked, bundle=bundle, entries=entries)
 
 
 async def policy(visit: Visit) -> Response:

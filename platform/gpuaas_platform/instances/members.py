@@ -50,7 +50,13 @@ async def bind(tx: db.Tx, instance: Instance, allocation_id: str) -> Allocation:
         raise errors.Conflict(f"{allocation_id} is {allocation.status}; only an active allocation can carry a member.")
     others = [other for other in allocation.used_by_instance_ids if other != instance.instance_id]
     if others:
-        raise errors.Conflict(f"{allocation_id} is used by {others[0]}.", details={"instance_ids": others})
+        user = await store.INSTANCES.get(tx, others[0])
+        name = f"the instance {user.name} ({others[0]})" if user else others[0]
+        raise errors.Conflict(
+            f"{allocation.node_name} ({allocation_id}) is used by {name}.",
+            fix="Choose a machine that no instance uses: gpuaas get allocations",
+            details={"instance_ids": others},
+        )
     await allocations.set_used(tx, allocation, instance.instance_id, True)
     return allocation
 

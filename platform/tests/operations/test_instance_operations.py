@@ -65,6 +65,17 @@ async def test_a_refused_request_for_a_member_names_the_command_that_helps(world
     assert "gpuaas get allocations" in taken.value.fix
 
 
+async def test_a_machine_of_another_instance_is_refused_with_the_names_of_both(world: World) -> None:
+    cluster = await Cluster.running(world)
+    member, used_by = await cluster.member((await cluster.hands())[0]), await cluster.instance()
+    with pytest.raises(errors.Conflict) as taken:
+        await world.deploy("two", hand_allocations=[member.allocation_id])
+    place = f"{member.node_name} ({member.allocation_id})"
+    assert taken.value.message == f"{place} is used by the instance {used_by.name} ({used_by.instance_id})."
+    assert taken.value.fix == "Choose a machine that no instance uses: gpuaas get allocations"
+    assert taken.value.details == {"instance_ids": [used_by.instance_id]}
+
+
 async def test_what_the_app_does_not_declare_cannot_be_asked_for(world: World) -> None:
     cluster = await Cluster.running(world, instance_operations=["stop"], deploy_form=MANIFEST["deploy_form"])
     for verb in ("start", "restart", "rollback", "reconfigure"):
