@@ -40,7 +40,8 @@ async def show(visit: Visit) -> Response:
         return visit.page("triage.html", asked="", bundle=None, entries=[])
     await visit.learn_names()
     bundle = await visit.calls().call(CORRELATION_GET, correlation_id=asked)
-    return visit.page("triage.html", asked=asked, bundle=bundle, entries=steps.timeline(bundle))
+    line = view.line("gpuaas", *view.command(["triage"], [asked], ["--project", visit.project]))
+    return visit.page("triage.html", asked=asked, bundle=bundle, entries=steps.timeline(bundle), line=line)
 
 
 async def policy(visit: Visit) -> Response:
@@ -53,11 +54,13 @@ async def policy(visit: Visit) -> Response:
     if permission:
         answer = await visit.calls().call(CAN_I, CanI(permission=permission, project_id=visit.project))
     await visit.learn_names()
-    options = [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", value)]
-    questions = [["policy", "explain", *options], *([["can-i", permission]] if permission else [])]
+    options = [word for name, value in given.items() for word in view.options(f"--{name.replace('_', '-')}", value)]
+    place = ["--project", visit.project]
+    questions = [["policy", "explain", *options, *place]]
+    questions += [view.command(["can-i"], [permission], place)] if permission else []
     return visit.page(
         "policy.html",
-        lines=[view.line("gpuaas", *words, "--project", visit.project) for words in questions],
+        lines=[view.line("gpuaas", *words) for words in questions],
         asked=asked,
         permission=permission,
         explanation=explanation,
