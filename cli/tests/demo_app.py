@@ -125,6 +125,8 @@ async def preview(op: Operation) -> Preview:
 
 @app.action("greet")
 async def greet(op: Operation) -> dict[str, Any]:
+    if op.inputs["name"] == "everybody":
+        return {"rows": ["ada", "bob"]}  # no table: the manifest declares no columns
     return {"greeting": f"hello {op.inputs['name']}", "times": op.inputs.get("times", 1)}
 
 

@@ -146,7 +146,7 @@ def _failed(request: Request, error: Exception) -> Response:
     html = view.render(name, failure=failure, session=session, project=project, **web.surroundings(request))
     # htmx swaps only successful answers; the live part of a page shows the error in its place.
     status = 200 if request.headers.get("HX-Request") else failure.status
-    return HTMLResponse(html, status, NO_STORE)
+    return HTMLResponse(html, status, {**NO_STORE, "X-Failure": str(failure.status)})
 
 
 def _not_found(request: Request, error: Exception) -> Response:

@@ -28,6 +28,8 @@ from gpuaas_contract.instances import BREAKER_RESET
 from gpuaas_contract.permissions import GRANTABLE
 from gpuaas_contract.wire import NoBody
 
+from gpuaas_console import view
+
 _PLACE = ("project_id", "org_id", "instance_id")
 """Path parameters of where a change is made."""
 _IN_PATH = re.compile(r"{(\w+)}")
@@ -386,9 +388,7 @@ def line(
     options += [
         word for key, name in change.place(project, org).items() if key in _OPTIONS for word in (_OPTIONS[key], name)
     ]
-    if any(argument.startswith("-") and argument != "-" for argument in arguments):
-        return [*words, *options, "--", *arguments], stdin
-    return [*words, *arguments, *options], stdin
+    return view.command(words, arguments, options), stdin
 
 
 _OPTIONS = {"project_id": "--project", "org_id": "--org"}
@@ -398,5 +398,5 @@ def _options(change: Change, given: Mapping[str, Any]) -> list[str]:
     words: list[str] = []
     for name, value in given.items():
         option = change.flags.get(name, "--" + name.replace("_", "-"))
-        words += [word for item in (value if isinstance(value, list) else [value]) for word in (option, str(item))]
+        words += view.options(option, *map(str, value if isinstance(value, list) else [value]))
     return [*words, *change.extra]

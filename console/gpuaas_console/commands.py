@@ -1,6 +1,7 @@
 """A change as a command line, a curl call and YAML, so that people can repeat it without the console."""
 
 import json
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,17 +22,16 @@ from gpuaas_console.web import Visit
 
 
 def member(body: MemberOperationRequest, instance: str, project: str) -> str:
-    words = ["member", body.kind, instance, *body.member_ids]
-    words += ["--role", body.component_key] if body.component_key else []
-    option = "--with" if body.kind == "replace" else "--allocation"
-    words += [word for allocation in body.allocation_ids for word in (option, allocation)]
-    return _line(words + (["--force"] if body.force else []), body.reason, project)
+    name = "--with" if body.kind == "replace" else "--allocation"
+    options = view.options("--role", body.component_key) + view.options(name, *body.allocation_ids)
+    options += ["--force"] if body.force else []
+    return _line(["member", body.kind], body.reason, project, [instance, *body.member_ids], options)
 
 
 def whole(verb: str, body: ChangeInstance | UpgradeInstance | ReconfigureInstance, instance: str, project: str) -> str:
     words = [verb, instance]
     if isinstance(body, UpgradeInstance):
-        words += ["--version", body.version]
+        words += view.options("--version", body.version)
     if isinstance(body, ReconfigureInstance):
         for name, value in body.inputs.items():
             words += ["--unset", name] if value is None else ["--set", _pair(name, value)]
@@ -92,6 +92,8 @@ def _pair(name: str, value: Any) -> str:
     return f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
 
 
-def _line(words: list[str], reason: str, project: str) -> str:
-    given = ["--reason", reason] if reason else []
-    return view.line("gpuaas", *words, *given, "--project", project)
+def _line(
+    words: list[str], reason: str, project: str, arguments: Sequence[str] = (), options: Sequence[str] = ()
+) -> str:
+    given = [*options, *view.options("--reason", reason), "--project", project]
+    return view.line("gpuaas", *view.command(words, arguments, given))

@@ -13,10 +13,10 @@ from gpuaas_console.web import Form
 Widget = Literal["text", "long", "secret", "number", "select", "lines", "json", "pick_one", "pick_many"]
 PREFIX = "in."
 """Names of the inputs in a form begin with this, so that they differ from the form's own fields."""
-
-
 LONG = 1000
 """A text that can be longer than this gets a field of several lines."""
+DEPTH_MAX = 60
+"""Levels of a value. The platform accepts 64 of a whole request."""
 
 
 class Choice(NamedTuple):
@@ -190,11 +190,18 @@ def _json(text: str) -> Any:
     try:
         value = json.loads(text, parse_constant=_no_constant)
         msgspec.json.encode(value)
+        if _depth(value) > DEPTH_MAX:
+            raise RecursionError
     except RecursionError as error:
         raise ValueError("This JSON is nested too deep") from error
     except ValueError as error:  # also of text that is no Unicode
         raise ValueError(f"This is no JSON: {error}") from error
     return value
+
+
+def _depth(value: Any) -> int:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + max(map(_depth, parts), default=0)
 
 
 def _no_constant(name: str) -> Any:

@@ -40,6 +40,7 @@ def _run(options: argparse.Namespace) -> int:
         make_app(settings),
         host=host,
         port=settings.port,
+        http="h11",  # it refuses an endless header, of which the other parser stores all
         access_log=False,
         log_level="warning",
         server_header=False,

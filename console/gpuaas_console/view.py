@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -160,6 +160,18 @@ def line(*words: str) -> str:
 
     Parts of it can come from the link that opened the page, so control characters of terminals are replaced."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", shlex.join(words))
+
+
+def options(name: str, *texts: str) -> list[str]:
+    """Return an option with each text that is not empty. One that begins with a dash would be an option of its own."""
+    return [word for text in texts if text for word in ([f"{name}={text}"] if text[0] == "-" else [name, text])]
+
+
+def command(words: Sequence[str], arguments: Sequence[str], options: Sequence[str]) -> list[str]:
+    """Return a command line whose arguments are not read as options, also if they begin with a dash."""
+    if any(argument.startswith("-") and argument != "-" for argument in arguments):
+        return [*words, *options, "--", *arguments]
+    return [*words, *arguments, *options]
 
 
 def value(item: Any, names: Mapping[str, str] = types.MappingProxyType({})) -> str:

@@ -267,7 +267,7 @@ def failure_of(error: Exception) -> Failure:
     if isinstance(error, failures.Failure):
         return Failure(409, "This is not possible now", error.message, error.fix)
     if isinstance(error, OutcomeUnknown):
-        return Failure(504, "The outcome is unknown", error.message, error.fix or "Reload the page to see the state.")
+        return Failure(504, "The outcome is unknown", error.message, "Reload the page: it makes no second change.")
     if isinstance(error, NoAnswer):
         return Failure(504, "The platform does not answer", error.message, error.fix or "Reload the page later.")
     raise error

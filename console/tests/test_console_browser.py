@@ -9,7 +9,7 @@ import pytest
 import seeded
 from axe_playwright_python.sync_playwright import Axe
 from keyboard import SEEN
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Route, expect
 from seeded import Console
 
 WAIT_MS = 60_000
@@ -48,6 +48,40 @@ def page(signed_in: BrowserContext) -> Iterator[Page]:
     tab.on("pageerror", lambda error: complaints.append(str(error)))
     yield tab
     assert complaints == []
+
+
+def test_a_second_click_sends_a_form_once(page: Page, console: Console) -> None:
+    """The browser shows the answer to the last request, and the secret of a key is in the first answer only."""
+    console.cli("service-account", "create", "clicked")
+    sent: list[Route] = []
+    page.goto(f"/p/{console.project_id}/change/make-key?target=clicked")
+    page.route("**/change/make-key*", lambda route: sent.append(route))
+    box = page.get_by_role("button", name="Make a key").bounding_box()
+    assert box
+    with page.expect_request("**/change/make-key*"):
+        page.mouse.click(box["x"] + 5, box["y"] + 5)
+    page.mouse.click(box["x"] + 5, box["y"] + 5)
+    sent[-1].continue_()
+    expect(page.get_by_text("client secret")).to_be_visible(timeout=WAIT_MS)
+    assert len(sent) == 1
+
+
+def test_a_page_that_cannot_be_read_any_more_is_not_called_live(browser: Browser, console: Console) -> None:
+    console.cli("user", "create", "leaver", "--password", given="correct horse battery\n")
+    console.cli("binding", "grant", "leaver", "viewer")
+    page = browser.new_context(base_url=console.url).new_page()
+    page.goto("/sign-in")
+    page.get_by_label("Name").fill("leaver")
+    page.get_by_label("Password").fill("correct horse battery")
+    page.get_by_role("button", name="Sign in", exact=True).click()
+    page.goto(f"/p/{console.project_id}/instances/lab")
+    expect(page.get_by_text("Live", exact=True)).to_be_visible(timeout=WAIT_MS)
+    rows = console.cli("get", "bindings", "-o", "json").json["items"]
+    console.cli("binding", "revoke", next(row["binding_id"] for row in rows if row["user_name"] == "leaver"))
+    page.evaluate("htmx.trigger('#live', 'sse:changed')")
+    expect(page.locator("#live")).to_contain_text("you have no access to it", timeout=WAIT_MS)
+    expect(page.locator("#live-state")).to_have_text("Connection lost. Trying again…", timeout=WAIT_MS)
+    page.context.close()
 
 
 def test_no_page_has_a_serious_barrier_in_either_theme_and_none_scrolls_sideways_on_a_small_screen(

@@ -209,6 +209,20 @@ def test_a_person_without_a_role_sees_nothing_of_the_project(visitor: Visitor, c
         assert "gpu-2" not in answer.text
 
 
+def test_home_is_not_live_for_a_person_without_a_project_or_with_a_filter_that_no_project_has(
+    visitor: Visitor, admin: Any, console: Console
+) -> None:
+    """A page that follows nothing would report that its connection is lost."""
+    console.cli("user", "create", "newcomer", "--password", given="correct horse battery\n")
+    person = visitor()
+    person.sign_in("newcomer", "correct horse battery")
+    assert "You can see no project yet" in person.page("/")
+    for page in (person.page("/"), admin.page("/", project="nothing-has-this-name")):
+        assert "sse-connect" not in page
+        assert "Connecting…" not in page
+    assert 'sse-connect="/stream"' in admin.page("/")
+
+
 def test_a_check_shows_the_running_work_and_changes_nothing(admin: Any, console: Console) -> None:
     before = len(operations(console, "drain"))
     admin.page(f"{LAB}/act", verb="drain")

@@ -50,7 +50,7 @@ from gpuaas_contract.instances import (
 from gpuaas_contract.operations import Operation, Preview, Step
 from gpuaas_contract.org_accounts import ACCEPTED_LIST
 from gpuaas_contract.policy import PolicyLimit
-from gpuaas_sdk import scaffold
+from gpuaas_sdk import outcomes, scaffold
 
 NOW = datetime.datetime(2030, 1, 31, 8, tzinfo=datetime.UTC)
 MANIFEST = msgspec.convert(yaml.safe_load((TESTS / "demo_manifest.yaml").read_text()), Manifest)
@@ -256,6 +256,11 @@ def test_the_deploy_form_of_each_kind_of_scaffold_is_read_back_as_lists_of_machi
     sent = web.Form({f"in.{name}": ["alloc_1"] for name in machines})
     assert forms.read(declared, sent) == ({name: ["alloc_1"] for name in machines}, {})
     assert {field.widget for field in forms.fields(declared, {}, {}, {}, machines)} == {"pick_many"}
+
+
+def test_a_change_whose_outcome_is_unknown_has_a_next_step_for_people_with_a_browser() -> None:
+    error = outcomes.OutcomeUnknown("No answer", idempotency_key="k", fix="Repeat the call with the key k")
+    assert web.failure_of(error).fix == "Reload the page: it makes no second change."
 
 
 def test_lines_of_a_text_are_read_as_people_wrote_them() -> None:

@@ -52,6 +52,7 @@ CHANGES: dict[str, dict[str, str | list[str]]] = {
     "grant-platform-role": {"in.user_id": "ada", "in.role": "platform_ops"},
     "set-platform-policy": {"in.skus": '{"allow": [], "deny": ["old"]}'},
     "unseal": {"in.passphrase": "PASSPHRASE"},
+    "uncordon-node": {"target": "some", "in.reason": "--force is no option here"},
     "reset-breaker": {"target": "worker", "within": "lab", "in.reason": "new memory; $(touch x)"},
 }
 """Change -> what people fill in; others get a target and a reason."""

@@ -60,7 +60,7 @@ async def _subject(visit: Visit, given: Form, *, is_post: bool) -> Subject:
         raise Failure(400, "The name is missing", "The request does not name what to change.", "Open it from its list.")
     org = await visit.org() if change.is_of_org else ""
     present, etag = await _present(visit, change, _path(visit, change, target, org, within))
-    return Subject(change, target, within, org, given.text("etag") or etag, present)
+    return Subject(change, target, within, org, visit.form.text("etag") or etag, present)
 
 
 def _path(visit: Visit, change: Change, target: str, org: str, within: str) -> dict[str, Any]:

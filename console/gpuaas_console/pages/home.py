@@ -78,18 +78,23 @@ async def show(visit: Visit) -> Response:
         self_url=_self(visit, page=visit.query.text("page")),
         address=functools.partial(_self, visit),
         is_first=not visit.query.text("page"),
+        is_live=bool(await _followed(visit, chosen)),
     )
 
 
 async def stream(visit: Visit) -> Response:
     """Wake the home page for changes of all projects that it shows and whose events the person may read."""
     _, _, chosen = await _projects(visit)
-    permission = EVENT_LIST.permission
-    denied = await asyncio.gather(*(visit.may([permission], project.project_id) for project in chosen))
-    ids = [project.project_id for project, why in zip(chosen, denied, strict=True) if not why[permission]]
-    if not ids:
+    if not (ids := await _followed(visit, chosen)):
         return Response(status_code=204)
     return visit.stream(ids, lambda event: bool(event.app_instance_id) or event.type in REQUESTS)
+
+
+async def _followed(visit: Visit, projects: Sequence[Project]) -> list[str]:
+    """Return the ids of the projects whose events the person may read. Without any, the page is not live."""
+    permission = EVENT_LIST.permission
+    denied = await asyncio.gather(*(visit.may([permission], project.project_id) for project in projects))
+    return [project.project_id for project, why in zip(projects, denied, strict=True) if not why[permission]]
 
 
 async def _projects(visit: Visit) -> tuple[list[Project], bool, list[Project]]:

@@ -181,8 +181,8 @@ def _page_of(visit: Visit, kind: Kind, row: Any) -> str:
 def _line(visit: Visit, kind: Kind) -> str:
     """Return the command that lists the same. A search is left out: people search the output of a command."""
     if kind.plural == "audit":
-        asked = {"--action": visit.query.text("action"), "--correlation": visit.query.text("correlation_id")}
-        words = ["audit", "list", "--order", "newest", *(word for pair in asked.items() if pair[1] for word in pair)]
+        words = ["audit", "list", "--order", "newest", *view.options("--action", visit.query.text("action"))]
+        words += view.options("--correlation", visit.query.text("correlation_id"))
     else:
         words = ["get", kind.plural, *(["--all"] if visit.query.text("all") else [])]
     wide = ["-o", "wide"] if visit.query.text("wide") else []

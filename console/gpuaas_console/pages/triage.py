@@ -41,7 +41,9 @@ async def show(visit: Visit) -> Response:
     await visit.learn_names()
     bundle = await visit.read(CORRELATION_GET, correlation_id=asked)
     entries = steps.timeline(bundle) if bundle else []
-    return visit.page("triage.html", status=200 if bundle else 404, asked=asked, bundle=bundle, entries=entries)
+    line = view.line("gpuaas", *view.command(["triage"], [asked], ["--project", visit.project]))
+    status = 200 if bundle else 404
+    return visit.page("triage.html", status=status, asked=asked, bundle=bundle, entries=entries, line=line)
 
 
 async def policy(visit: Visit) -> Response:
@@ -54,11 +56,13 @@ async def policy(visit: Visit) -> Response:
     if permission:
         answer = await visit.calls().call(CAN_I, CanI(permission=permission, project_id=visit.project))
     await visit.learn_names()
-    options = [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", value)]
-    questions = [["policy", "explain", *options], *([["can-i", permission]] if permission else [])]
+    options = [word for name, value in given.items() for word in view.options(f"--{name.replace('_', '-')}", value)]
+    place = ["--project", visit.project]
+    questions = [["policy", "explain", *options, *place]]
+    questions += [view.command(["can-i"], [permission], place)] if permission else []
     return visit.page(
         "policy.html",
-        lines=[view.line("gpuaas", *words, "--project", visit.project) for words in questions],
+        lines=[view.line("gpuaas", *words) for words in questions],
         asked=asked,
         permission=permission,
         explanation=explanation,

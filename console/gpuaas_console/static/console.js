@@ -15,8 +15,18 @@ document.addEventListener("click", async (event) => {
   button.textContent = "Copied";
 });
 
+// A second click on the button of a form sends it once: the browser would show the answer to the second request only,
+// and a secret that is shown once would be lost.
+let sentAt = -Infinity;
+
+document.addEventListener("submit", (event) => {
+  if (event.target.method !== "post") return;
+  if (event.timeStamp - sentAt < 1000) event.preventDefault();
+  else sentAt = event.timeStamp;
+});
+
 const state = document.getElementById("live-state");
-let readAt = new Date();
+let readAt = new Date(); // null: the page shows why it cannot be read
 
 function show(kind, text) {
   if (!state || state.textContent === text) return;
@@ -26,8 +36,8 @@ function show(kind, text) {
 
 function lost() {
   const isLocal = document.documentElement.dataset.times === "local";
-  const text = isLocal ? localTime(readAt, "zone") : `${readAt.toISOString().slice(11, 19)} UTC`;
-  show("lost", `Connection lost. The page shows ${text}. Trying again…`);
+  const text = readAt && (isLocal ? localTime(readAt, "zone") : `${readAt.toISOString().slice(11, 19)} UTC`);
+  show("lost", `Connection lost. ${text ? `The page shows ${text}. ` : ""}Trying again…`);
 }
 
 document.body.addEventListener("htmx:sseOpen", (event) => {
@@ -97,8 +107,10 @@ document.body.addEventListener("htmx:beforeSwap", (event) => {
   focused = controls().includes(document.activeElement) ? key(document.activeElement) : "";
   open = [...document.querySelectorAll("#live details[open]")].map((part) => part.id);
   if (event.detail.target.id === "live" && event.detail.xhr.status === 200) {
-    readAt = new Date();
-    show("on", "Live");
+    const isRead = !event.detail.xhr.getResponseHeader("X-Failure");
+    readAt = isRead ? new Date() : null;
+    if (isRead) show("on", "Live");
+    else lost();
   }
 });
 document.body.addEventListener("htmx:afterSwap", () => {
