@@ -96,11 +96,12 @@ def workers(console: Console) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def open_add(console: Console, failed_add: str) -> str:
+def open_add(console: Console, failed_add: str) -> Iterator[str]:
     """The id of a failed operation with exits. That of `failed_add` has none after a later change of the instance."""
     console.cli("role", "reset-breaker", "lab", "worker", "--reason", "another add", expect=None)
     console.cli("member", "add", "lab", "--role", "worker", "--allocation", "gpu-5", expect=1)
-    return seeded.failed_add(console)
+    yield seeded.failed_add(console)
+    console.cli("member", "remove", "lab", "gpu-5")
 
 
 class Shown(NamedTuple):
