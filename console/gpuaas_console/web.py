@@ -283,6 +283,8 @@ def refusal(error: errors.ApiError) -> str:
     """Return why the platform refused a request, and the fix, to show in the form. Other errors are raised again."""
     if error.status >= 500 or error.status == 401:
         raise error
+    if error.status == 412:
+        return "Somebody changed this after you opened the form. Open it again, and repeat your change."
     return f"{error.message} {error.fix}".strip()
 
 

@@ -31,6 +31,7 @@ from gpuaas_console import (
     web,
 )
 from gpuaas_console.pages import action_table, home, records
+from gpuaas_contract import errors
 from gpuaas_contract.artifacts import ArtifactStorage
 from gpuaas_contract.bindings import PROJECT_BINDING_LIST
 from gpuaas_contract.catalog import DetailSpec, Manifest
@@ -261,6 +262,11 @@ def test_the_deploy_form_of_each_kind_of_scaffold_is_read_back_as_lists_of_machi
 def test_a_change_whose_outcome_is_unknown_has_a_next_step_for_people_with_a_browser() -> None:
     error = outcomes.OutcomeUnknown("No answer", idempotency_key="k", fix="Repeat the call with the key k")
     assert web.failure_of(error).fix == "Reload the page: it makes no second change."
+
+
+def test_a_form_that_is_older_than_a_change_by_others_is_to_be_opened_again() -> None:
+    assert "Open it again" in web.refusal(errors.PreconditionFailed())
+    assert "If-Match" not in web.refusal(errors.PreconditionFailed())
 
 
 def test_lines_of_a_text_are_read_as_people_wrote_them() -> None:
