@@ -3,10 +3,12 @@
 from typing import Any
 
 import pytest
-from gpuaas_app_ray import controller
+from gpuaas_app_ray import checks, controller
 from gpuaas_app_ray.checks import View
 from gpuaas_app_ray.workload import ray
 from gpuaas_app_ray_conformance import RayDriver
+from gpuaas_contract.operations import Operation
+from gpuaas_sdk.checks import Check
 from gpuaas_sdk.conformance.controllers import with_artifacts
 from gpuaas_sdk.conformance.direct import DirectMachines
 from gpuaas_sdk.conformance.installs import ACCOUNTS
@@ -131,6 +133,27 @@ async def test_a_head_that_lost_its_token_gets_the_one_that_its_workers_have(clu
         cluster.silent.add("n2")
         repaired = await cluster.perform(instance, "repair", "n1", role="head")
     assert (repaired.status, cluster.machine("n1").files[ray.TOKEN]) == ("succeeded", before)
+
+
+async def test_after_a_crash_workers_that_were_started_again_are_not_waited_for_as_if_they_drained(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster.working(controller.app, cluster.platform):
+        instance = cluster.instance(*NAMES)
+        await cluster.perform(instance, "deploy")
+        monkeypatch.setattr(checks, "serves", lambda view, machine: Check(machine == "n1", "starts"))
+        operation = cluster.platform.request(cluster.platform.instance(instance.instance_id), "restart")
+        await cluster.platform.until(operation.operation_id, lambda now: _starts(now) == 3)
+    monkeypatch.undo()
+    cluster.platform.expire_lease(operation.operation_id)
+    async with cluster.working(controller.app, cluster.platform):
+        ended = await cluster.platform.ended(operation.operation_id, timeout_s=20)
+    assert ended.status == "succeeded"
+    assert {member.status for member in cluster.platform.members(instance)} == {"ready"}
+
+
+def _starts(operation: Operation) -> int:
+    return sum(step.name == "start" and step.state == "succeeded" for step in operation.steps)
 
 
 async def test_a_preview_of_what_ends_the_head_shows_what_people_lose_and_that_of_a_drain_does_not(

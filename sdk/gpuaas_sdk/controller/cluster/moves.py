@@ -92,11 +92,16 @@ async def drain(op: Operation, software: Software, member: Member, name: str, *,
     """Close the member, wait until its work has ended, and stop it; with force, do not wait.
 
     await drain(op, software, member, "drain")"""
+
+    async def wait() -> None:
+        await op.until(lambda: look(op, member, software.idle), every_s=EVERY_S)
+
     if op.now(member).status in ("ready", "degraded"):
         await op.report(member, status="draining")
     if not op.force:
         await step(op, member, f"{name}: close", software.close)
-        await op.until(lambda: look(op, member, software.idle), every_s=EVERY_S)
+        # A step, so that it is not repeated after a crash: the operation may have started the member again.
+        await op.step(f"{name}: wait for work", wait, member=member)
     await step(op, member, f"{name}: stop", software.stop)
     if report:
         await op.report(member, status="drained")
