@@ -284,7 +284,7 @@ def refusal(error: errors.ApiError) -> str:
     if error.status >= 500 or error.status == 401:
         raise error
     if error.status == 412:
-        return "Somebody changed this after you opened the form. Open it again, and repeat your change."
+        return "This was changed after you opened the form. Open it again, and repeat your change."
     return f"{error.message} {error.fix}".strip()
 
 

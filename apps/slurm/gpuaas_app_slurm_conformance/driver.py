@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuaas_app_slurm.controller import app
-from gpuaas_app_slurm.workload import config, keys
+from gpuaas_app_slurm.workload import config, footprint, keys
 from gpuaas_sdk.conformance import Driver, SimulatedMachine
 from gpuaas_sdk.machine import Ran, shell
 
@@ -123,12 +123,15 @@ class SlurmDriver(Driver):
         return sum(job.node == machine.name for job in self._slurm(machine).jobs)
 
     def state(self, machine: SimulatedMachine) -> dict[str, str]:
-        """Keys are random, so it only matters that they are those of the cluster. Notes of an upgrade have times. While
-        slurmctld moves, the address of its machine is that of the SSH server, which all machines have."""
+        """Keys are random, so it only matters that they are those of the cluster, and that their sums, with which edits
+        are noticed, are those of the files. Notes of an upgrade have times. While slurmctld moves, the address of its
+        machine is that of the SSH server, which all machines have."""
         simulation = self._simulation(machine)
         ours = {content for host in simulation.hosts.values() for content in host.keys_of_controller()}
         shown = {name: TIME.sub("TIME", text) for name, text in super().state(machine).items()}
         for path in {keys.SLURM_KEY, keys.KEY_SET} & machine.files.keys():
+            if text := shown.get(footprint.FILES_LIST):
+                shown[footprint.FILES_LIST] = text.replace(_sum(machine.files[path]), "sum of the file")
             shown[path] = "as on the controller machine" if machine.files[path] in ours else "another key"
         for head in [name for name, host in simulation.hosts.items() if "slurmctld" in host.installed][-1:]:
             if text := shown.get(config.SLURMD_UNIT_PATH):
@@ -192,8 +195,12 @@ def _node(name: str, slurm: FakeSlurm, report: dict[str, Any]) -> dict[str, Any]
     return {**shown, "version": slurm.versions.get(name, ""), "memory_mb": 8000, **report}
 
 
+def _sum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
 def _report(host: FreshHost) -> dict[str, Any]:
-    key = hashlib.sha256(host.files.get(keys.SLURM_KEY, b"")).hexdigest()[:8]
+    key = _sum(host.files.get(keys.SLURM_KEY, b""))[:8]
     units = {unit: ("active", 0) for unit in sorted(host.active)}
     rotation = "runs" if keys.KEY_SET in host.files else ""
     report = {"units": units, "key": key, "rotation": rotation, "package": host.slurm_version}

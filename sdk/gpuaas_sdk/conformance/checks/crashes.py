@@ -4,7 +4,7 @@ import signal
 from typing import Any
 
 from gpuaas_contract.operations import Operation
-from gpuaas_contract.runtime import HEARTBEAT, STEP_REPORT
+from gpuaas_contract.runtime import HEARTBEAT, MEMBER_REPORT, STEP_REPORT
 
 from gpuaas_sdk.conformance import stage
 from gpuaas_sdk.conformance.plan import Move
@@ -16,20 +16,35 @@ from gpuaas_sdk.testing.platform.edge import Fate, Received
 
 @check("kill-at-every-step", "The result is the same if the controller is killed at the end of any step.")
 async def kill_at_every_step(trial: Trial) -> None:
+    """Kill it after the work of a step, before the platform stores that it succeeded, and before the report of a
+    member, when its steps are stored: once for each role."""
     async with trial.stage(controllers=2) as on:
         killed: set[tuple[str, str, str]] = set()
 
-        async def kill_once(operation: Operation, body: Any) -> Fate:
-            """Kill the controller after the work of the step, before the platform stores that it succeeded."""
-            step = (operation.kind, operation.component_key, body.name)
-            if body.state != "succeeded" or step in killed or operation.lease is None:
+        async def kill_once(operation: Operation, member_id: str, moment: str) -> Fate:
+            role = on.platform.member(member_id).component_key if member_id else operation.component_key
+            chosen = (operation.kind, role, moment)
+            if chosen in killed or operation.lease is None:
                 return "serve"
-            killed.add(step)
+            if operation.lease.holder not in on.controllers:
+                return "drop"  # it was killed while this call was on its way
+            killed.add(chosen)
             await on.kill(operation.lease.holder)
             await on.start()
             return "drop"
 
-        on.on_step = kill_once
+        async def at_step(operation: Operation, body: Any) -> Fate:
+            if body.state != "succeeded":
+                return "serve"
+            return await kill_once(operation, body.member_id, f"step {body.name}")
+
+        async def at_report(received: Received) -> Fate:
+            if received.name != MEMBER_REPORT.name:
+                return "serve"
+            operation = on.platform.operation(received.path["operation_id"])
+            return await kill_once(operation, received.path["member_id"], f"report {received.body.status}")
+
+        on.on_step, on.on_call = at_step, at_report
         await trial.tour(on)
         if not killed:
             raise NotApplicable("the app reports no steps")
