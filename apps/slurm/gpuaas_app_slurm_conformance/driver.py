@@ -123,16 +123,16 @@ class SlurmDriver(Driver):
         return sum(job.node == machine.name for job in self._slurm(machine).jobs)
 
     def state(self, machine: SimulatedMachine) -> dict[str, str]:
-        """Keys are random, so it only matters that they are those of the cluster, and that their sums, with which edits
-        are noticed, are those of the files. Notes of an upgrade have times. While slurmctld moves, the address of its
-        machine is that of the SSH server, which all machines have."""
+        """Keys are random, so it only matters that they are those of the cluster. Notes of an upgrade have times. While
+        slurmctld moves, the address of its machine is that of the SSH server, which all machines have. Of the list with
+        which edits are noticed, it matters whether it fits the files."""
         simulation = self._simulation(machine)
         ours = {content for host in simulation.hosts.values() for content in host.keys_of_controller()}
         shown = {name: TIME.sub("TIME", text) for name, text in super().state(machine).items()}
         for path in {keys.SLURM_KEY, keys.KEY_SET} & machine.files.keys():
-            if text := shown.get(footprint.FILES_LIST):
-                shown[footprint.FILES_LIST] = text.replace(_sum(machine.files[path]), "sum of the file")
             shown[path] = "as on the controller machine" if machine.files[path] in ours else "another key"
+        if text := shown.get(footprint.FILES_LIST):
+            shown[footprint.FILES_LIST] = "\n".join(_listed(machine, line) for line in text.splitlines())
         for head in [name for name, host in simulation.hosts.items() if "slurmctld" in host.installed][-1:]:
             if text := shown.get(config.SLURMD_UNIT_PATH):
                 shown[config.SLURMD_UNIT_PATH] = text.replace(f"server {machine.name}:", f"server {head}:")
@@ -193,6 +193,12 @@ def watched(name: str, simulation: Simulation) -> dict[str, Any]:
 def _node(name: str, slurm: FakeSlurm, report: dict[str, Any]) -> dict[str, Any]:
     shown = {"name": name, "flags": slurm.nodes[name], "reason": slurm.reasons.get(name, ""), "cpus": 4}
     return {**shown, "version": slurm.versions.get(name, ""), "memory_mb": 8000, **report}
+
+
+def _listed(machine: SimulatedMachine, line: str) -> str:
+    """Return a line of `sha256sum`, without the sum if it is that of the present file."""
+    listed, _, path = line.partition("  ")
+    return path if path in machine.files and _sum(machine.files[path]) == listed else line
 
 
 def _sum(content: bytes) -> str:
